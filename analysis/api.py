@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from analysis.measures import costs, dataset, dose, quirk, tables
+from analysis.measures import costs, dataset, dose, pair_table, quirk, tables
 from analysis.measures.client_effect import ClientEffectRow, client_effects
 from analysis.measures.dataset import Dataset
 from analysis.measures.dose import DoseRow
@@ -27,28 +27,18 @@ from analysis.report.plots import FirstScreen
 from analysis.report.published import CongestionRow, congestion
 from core import terminal
 from core.domain import Role
-from core.files import disk
+from core.files import disk, store
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-TABLES = ("table1", "configurations", "table2", "dose", "client_effects", "limiters")
+TABLES = ("table1", "configurations", "table2", "splits", "dose", "client_effects", "limiters")
 """Stems of the files in `tables/`."""
 
 
 _WORDS = (
-    "what differs",
-    "time of",
-    "over that of",
-    "differs in",
-    "vantage",
-    "transport",
-    "provider",
-    "configuration",
-    "comparison",
-    "why",
-    "dose",
-    "verdict",
+    *("vantage", "transport", "provider", "configuration", "comparison", "why", "dose", "verdict"),
+    *("differs in", "what differs", "time of", "over that of"),
 )
 """Headings of the text columns."""
 
@@ -98,43 +88,53 @@ class Tables:
 
     def csv(self, name: str) -> str:
         """One table as CSV, shares 0 to 1."""
-        if name == "table1":
-            return render.csv_text(render.TABLE1_CSV, render.table1_rows(self.table1))
-        if name == "configurations":
-            return render.csv_text(render.CONFIGURATIONS_CSV, render.configuration_rows(self.configurations))
-        if name == "client_effects":
-            return render.csv_text(render.CLIENT_EFFECTS_CSV, render.client_effect_rows(self.client_effects))
-        if name == "limiters":
-            return render.csv_text(render.LIMITERS_CSV, render.limiter_rows(self.limiters))
-        if name == "dose":
-            return render.csv_text(render.DOSE_CSV, render.dose_rows(self.dose))
         if name == "congestion":
             return render.csv_text(published.CONGESTION_CSV, map(dataclasses.asdict, self.congestion))
-        header = (self.by.value, *render.TABLE2_CSV) if self.by else render.TABLE2_CSV
-        return render.csv_text(header, render.table2_records(self.table2, by=self.by.value if self.by else None))
+        if name == "table2" and self.by:
+            header = (self.by.value, *render.TABLE2_CSV)
+            return render.csv_text(header, render.table2_records(self.table2, by=self.by.value))
+        if name == "splits" and self.by:
+            rows = render.split_rows(self.table2, by=self.by.value)
+            return render.csv_text((self.by.value, *render.SPLITS_CSV), rows)
+        return render.csv_table(name, self.table2 if name == "splits" else getattr(self, name))
+
+    def parts(self, name: str) -> list[tuple[str, render.Cells]]:
+        """Heading (empty if there is one part) and cells of each part of a table, shares in per cent."""
+        if name == "table1":
+            return [("", render.table1_wide(self.table1))]
+        if name == "configurations":
+            return [("", render.configuration_cells(self.configurations))]
+        if name == "client_effects":
+            return [("", render.client_effect_cells(self.client_effects))]
+        if name == "limiters":
+            return [("", render.limiter_cells(self.limiters))]
+        if name == "dose":
+            return [("", render.dose_cells(self.dose))]
+        if name == "congestion":
+            return [("", published.congestion_cells(self.congestion))]
+        by_group = []
+        for group, rows in self.groups():
+            heading = f"{self.by.value}: {group}" if self.by else ""
+            if name == "splits":
+                cells = render.by_limiter_cells(rows)
+                by_group += [(heading, cells)] if cells else []
+            else:
+                by_group += [(heading, render.table2_cells(rows)), ("", render.evidence_cells(rows))]
+        return by_group
 
     def markdown(self, name: str) -> str:
-        """One table as Markdown, shares in per cent."""
-        if name == "table1":
-            return render.markdown(render.table1_wide(self.table1))
-        if name == "configurations":
-            return render.markdown(render.configuration_cells(self.configurations))
-        if name == "client_effects":
-            return render.markdown(render.client_effect_cells(self.client_effects))
-        if name == "limiters":
-            return render.markdown(render.limiter_cells(self.limiters))
-        if name == "dose":
-            return render.markdown(render.dose_cells(self.dose))
-        if name == "congestion":
-            return render.markdown(published.congestion_cells(self.congestion))
-        parts = [
-            (f"**{self.by.value}: {render.escape_markdown(group)}**\n\n" if self.by else "")
-            + render.markdown(render.table2_cells(rows))
-            + "\n"
-            + render.markdown(render.evidence_cells(rows))
-            for group, rows in self.groups()
-        ]
-        return "\n".join(parts)
+        """One table as Markdown."""
+        return "\n".join(
+            (f"**{render.escape_markdown(heading)}**\n\n" if heading else "") + render.markdown(cells)
+            for heading, cells in self.parts(name)
+        )
+
+    def latex(self, name: str) -> str:
+        """One table as LaTeX, for the packages booktabs and fontspec (or inputenc)."""
+        return "\n".join(
+            (f"% {render.escape_latex(heading)}\n" if heading else "") + render.latex(cells)
+            for heading, cells in self.parts(name)
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -142,8 +142,9 @@ class Tables:
         return (*TABLES, "congestion") if self.quirks else TABLES
 
     def files(self, suffix: str, names: Sequence[str] = TABLES) -> str:
-        """Tables as `csv` or `md`, separated by empty lines."""
-        return "\n".join(self.csv(name) if suffix == "csv" else self.markdown(name) for name in names)
+        """Tables as `csv`, `md` or `tex`, separated by empty lines."""
+        make = {"csv": self.csv, "md": self.markdown, "tex": self.latex}[suffix]
+        return "\n".join(make(name) for name in names)
 
     def document(self) -> dict[str, Any]:
         """All of it as plain data for JSON (schema 1); a bound at infinity is null."""
@@ -165,6 +166,7 @@ class Tables:
             "table1": render.table1_rows(self.table1),
             "configurations": render.configuration_rows(self.configurations),
             "table2": render.table2_records(self.table2, by=by),
+            "splits": render.split_rows(self.table2, by=by),
             "dose": render.dose_rows(self.dose),
             "client_effects": render.client_effect_rows(self.client_effects),
             "limiters": render.limiter_rows(self.limiters),
@@ -177,8 +179,12 @@ class Tables:
             document["congestion"] = [dataclasses.asdict(row) for row in self.congestion]
         return {str(key): value for key, value in render.finite(document).items()}
 
-    def write(self, folder: Path) -> list[Path]:
-        """Writes each table as .csv and .md, atomically."""
+    def write(self, folder: Path, *, pairs: bool = False) -> list[Path]:
+        """Writes each table as .csv and .md, atomically, and `pairs.parquet`.
+
+        Args:
+            pairs: also of more than `dataset.MOST_RECORDS` downloads, which takes longer than all tables.
+        """
         written = []
         with writing(folder):
             for name in self.names:
@@ -186,6 +192,10 @@ class Tables:
                     path = folder / f"{name}.{suffix}"
                     disk.write_text(path, self.files(suffix, [name]))
                     written.append(path)
+            if not self.quirks and (pairs or len(self.data.downloads) <= dataset.MOST_RECORDS):
+                written.append(folder / "pairs.parquet")
+                table = pair_table.all_pairs(self.data, metric=self.metric, selection=self.selection)
+                store.write_table(written[-1], "pairs", table)
         return written
 
     def show(self, stream: TextIO, names: Sequence[str] = TABLES) -> None:
@@ -207,6 +217,8 @@ class Tables:
             self._show_configurations(to)
         if "table2" in names:
             self._show_table2(to)
+        if "splits" in names:
+            self._show_splits(to)
         if "dose" in names and self.dose:
             self._show_dose(to)
         if "client_effects" in names and self.client_effects:
@@ -245,7 +257,7 @@ class Tables:
     def _show_table2(self, to: Console) -> None:
         for group, rows in self.groups():
             suffix = f", {self.by.value} {group}" if self.by else ""
-            title = f"Table 2: share of measurement runs by speed-up [%]{suffix}"
+            title = f"Table 2: speed-ups; gain and lose: of domains, faster and slower: of runs{suffix}"
             forms = [render.table2_cells(rows, detail=detail) for detail in render.TABLE2_DETAILS]
             notes = render.table2_notes(rows)
             if terminal.print_table(to, forms, title=title, words=_WORDS):
@@ -261,6 +273,14 @@ class Tables:
         noise = [c.name for c in self.data.design.comparisons if c.role is Role.NOISE_FLOOR]
         if noise:
             terminal.print_line(to, f"Noise floor: {', '.join(noise)}.", indent=2)
+
+    def _show_splits(self, to: Console) -> None:
+        for group, rows in self.groups():
+            cells = render.by_limiter_cells(rows)
+            if cells:
+                suffix = f", {self.by.value} {group}" if self.by else ""
+                title = f"Table 2 by what limited the reference: median speed-up (runs){suffix}"
+                terminal.print_table(to, (cells,), title=title, words=(*_WORDS, "reference"))
 
     def _show_dose(self, to: Console) -> None:
         full = render.dose_cells(self.dose)

@@ -4,7 +4,7 @@ Reads TABLE_DUMP (RFC 6396, section 4.2) and TABLE_DUMP_V2 (section 4.3) with th
 and IPv6 unicast, plain or compressed. It filters nothing: default routes, AS_SETs and private numbers are returned as
 they are; `cdn_mapping.votes` decides what to drop.
 
-    reader = read_entries(Path("rib.20260101.0000.bz2"))
+    reader = RibReader(Path("rib.20260101.0000.bz2"))
     for entry in reader:
         print(entry.prefix, entry.origin)
     if reader.truncated:
@@ -124,7 +124,7 @@ MOST_STRAY_RECORDS = 1_000_000
 """Most records before the first that belongs to a RIB."""
 
 
-class Entry(NamedTuple):
+class RibEntry(NamedTuple):
     """One route of one peer: one line of `bgpdump -m`."""
 
     prefix: str
@@ -161,7 +161,14 @@ class RibRecord(NamedTuple):
 
 
 class RibReader:
-    """Reads one RIB file; iterate over it once, as entries, or over `records()`.
+    """Reads one RIB file (MRT; plain, gz, bz2, zst); iterate over it once, as entries, or over `records()`.
+
+    Args:
+        on_read: called from time to time with (bytes read, file size).
+
+    Raises:
+        UsageError: the file is missing, not MRT, or damaged; with the byte offset. A truncated file is not an error:
+            its complete entries are yielded, and `truncated` is True.
 
     Attributes:
         path: the file.
@@ -222,7 +229,7 @@ class RibReader:
         except (struct.error, IndexError, ValueError) as error:
             raise self.fault(offset, str(error) or "it is too short") from None
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[RibEntry]:
         cache: dict[tuple[int, bytes], tuple[int | None, str]] = {}
         for record in self.records():
             prefix = f"{inet_ntop(AF_INET if record.version == 4 else AF_INET6, record.network)}/{record.length}"
@@ -237,7 +244,7 @@ class RibReader:
                         cache[key] = decoded
                 peer = self.peers[record.peers[index]]
                 path_id = record.path_ids[index] if record.path_ids is not None else None
-                yield new(Entry, (prefix, *decoded, *peer, path_id))
+                yield new(RibEntry, (prefix, *decoded, *peer, path_id))
 
     def _path(self, record: RibRecord, attributes: bytes) -> tuple[int | None, str]:
         try:
@@ -329,17 +336,3 @@ def _network(body: bytes, position: int, length: int, version: int) -> bytes:
     if length & 7:
         octets = octets[:-1] + bytes((octets[-1] & (0xFF00 >> (length & 7)) & 0xFF,))
     return octets.ljust(size, b"\0")
-
-
-def read_entries(path: Path | str, *, on_read: Callable[[int, int], None] | None = None) -> RibReader:
-    """Every entry of a RIB file, default routes included; check `truncated` when done.
-
-    Args:
-        path: MRT file, plain or gz, bz2, zst.
-        on_read: called from time to time with (bytes read, file size).
-
-    Raises:
-        UsageError: the file is missing, not MRT, or damaged; with the byte offset. A truncated file is not an error:
-            its complete entries are yielded, and `truncated` is True.
-    """
-    return RibReader(Path(path), on_read=on_read)

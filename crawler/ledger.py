@@ -35,9 +35,6 @@ class Filled:
 
     added: int
     duplicates: int
-    other_shards: int
-    first_duplicates: tuple[tuple[int, str], ...]
-    """(line, domain) of the first ones."""
 
 
 _OF_TARGET = (
@@ -61,22 +58,15 @@ class CrawlLedger(ledger.Ledger):
             shard: (number from 1, of how many).
             limit: rows with new domains of this shard after which to stop.
         """
-        added = duplicates = others = 0
-        first: list[tuple[int, str]] = []
+        added = duplicates = 0
         with self._filling():
             for row in rows:
                 if limit is not None and added >= limit:
                     break
-                if not in_shard(row.domain, *shard):
-                    others += 1
-                    continue
-                if self._add([ledger.Entry(domain=row.domain, rank=row.rank)]):
-                    added += 1
-                else:
-                    duplicates += 1
-                    if len(first) < 20:
-                        first.append((row.line, row.domain))
-        return Filled(added=added, duplicates=duplicates, other_shards=others, first_duplicates=tuple(first))
+                if in_shard(row.domain, *shard):
+                    is_new = self._add([ledger.LedgerEntry(domain=row.domain, rank=row.rank)])
+                    added, duplicates = added + is_new, duplicates + 1 - is_new
+        return Filled(added=added, duplicates=duplicates)
 
     def take(self) -> Iterator[tuple[str, int | None]]:
         """Pending domains with their ranks, in the order of the list; each once per open ledger."""

@@ -91,14 +91,22 @@ def load(name: str) -> Any:
         module = importlib.import_module(f"upshift.commands.{module_name}")
     except ModuleNotFoundError as error:
         raise missing_extra(error, name) from None
-    found = getattr(module, attribute)
-    if isinstance(found, typer.Typer):
-        command = typer.main.get_command(found)
+    target = getattr(module, attribute)
+    if isinstance(target, typer.Typer):
+        command = typer.main.get_command(target)
     else:
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(cls=ListingCommand)(found)
+        single.command(cls=ListingCommand)(target)
         command = typer.main.get_command(single)
     command.name = name
+    return _whole_summary(command)
+
+
+def _whole_summary(command: Any) -> Any:
+    """The command, and those below it, listed by the whole first sentence of its help: Click cuts it to the line."""
+    command.short_help = (command.help or "").partition("\n\n")[0].replace("\n", " ").partition(". ")[0]
+    for below in getattr(command, "commands", {}).values():
+        _whole_summary(below)
     return command
 
 
@@ -114,7 +122,7 @@ class LazyGroup(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - the signature is Typer's
-        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
+        return _whole_summary(TyperCommand(cmd_name, help=COMMANDS[cmd_name][1])) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in COMMANDS and not args[0].startswith("-") and (meant := nearest(args[0], COMMANDS)):
@@ -172,6 +180,7 @@ _RESUMED = (
     ("survey", "quic"),
     ("survey", "iw"),
     ("map", "fetch"),
+    ("study", "run"),
     ("fleet", "provision"),
     ("fleet", "run"),
     ("fleet", "optout"),
@@ -186,10 +195,10 @@ def resuming(program: str, arguments: Sequence[str]) -> str | None:
     if not any(tuple(arguments[: len(words)]) == words for words in _RESUMED):
         return None
     if Path(program).name == "__main__.py":
-        said = [sys.executable, "-m", "upshift"]
+        program_words = [sys.executable, "-m", "upshift"]
     else:
-        said = [program if program.endswith("/upshift") and shutil.which("upshift") is None else "upshift"]
-    return shlex.join([*said, *_lasting(arguments)])
+        program_words = [program if program.endswith("/upshift") and shutil.which("upshift") is None else "upshift"]
+    return shlex.join([*program_words, *_lasting(arguments)])
 
 
 def _lasting(arguments: Sequence[str]) -> Iterator[str]:
@@ -225,9 +234,9 @@ def main() -> None:
     except OSError as error:
         if error.errno not in _REMEDIES:
             raise
-        told = _file_error(error)
-        print(f"upshift: {told.sentence()}", file=sys.stderr)  # noqa: T201
-        raise SystemExit(told.exit_code) from None
+        fault = _file_error(error)
+        print(f"upshift: {fault.sentence()}", file=sys.stderr)  # noqa: T201
+        raise SystemExit(fault.exit_code) from None
     except ModuleNotFoundError as error:
         if error.name and error.name.partition(".")[0] in _OURS:
             raise

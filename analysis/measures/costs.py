@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
-from analysis.measures.columns import Codes, Downloads, Floats, Mask, Texts, rows_by_code
-from analysis.measures.dataset import Dataset
+from analysis.captures.limiter import Limiter
+from analysis.measures.columns import Codes, Downloads, Flags, Floats, Mask, Texts, rows_by_code
+from analysis.measures.dataset import Dataset, finite
 from analysis.measures.pairs import Metric, Samples
+from analysis.measures.rows import SplitBy
 from analysis.measures.selection import DEFAULT, Selection, runs_without_hits
-from core.domain import Failure, Outcome
+from core.domain import Dose, Failure, Outcome, Role, Transport
 from core.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 THROUGHPUT_KPI = "mean_throughput"
 
@@ -45,6 +53,7 @@ def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT)
     run = number[d.run]
     order = _by_configuration(d, run)
     run = run[order]
+    limiter, acted = _splits(dataset)
     return Samples(
         download=order,
         run=run,
@@ -55,7 +64,106 @@ def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT)
         excluded=_excluded(d, selection, has_failed, apart)[order],
         planned=(apart.codes < 0)[order],
         larger={"AS": d.asn[order], "vantage": d.runs.vantage[by_domain][run]},
+        at_byte=_at_byte(d)[order] if metric is Metric.TIME and d.failure.are(Failure.BYTE_BUDGET).any() else None,
+        splits={
+            SplitBy.LIMITER: limiter[order],
+            SplitBy.PROVIDER: d.provider[order],
+            SplitBy.VANTAGE: d.runs.vantage[by_domain][run],
+        },
+        acted={sides: flags[by_domain] for sides, flags in acted.items()},
+        durations={name: values[order] for name, values in _durations(dataset).items()},
+        quic=frozenset(d.configuration[d.transport.are(Transport.QUIC)].present()),
     )
+
+
+def _at_byte(d: Downloads) -> Mask:
+    """Downloads that their byte budget ended: after the same byte in all of a run, as all clients count exactly."""
+    found: Mask = d.outcome.are(Outcome.CENSORED) & d.failure.are(Failure.BYTE_BUDGET)
+    return found
+
+
+def _durations(dataset: Dataset) -> dict[str, npt.NDArray[np.float32]]:
+    """How long handshake and transfer of each download that is ok took [s]; nothing where all have one transport."""
+    d = dataset.downloads
+    if len(d.transport.present()) < 2:
+        return {}
+    found = {name: np.full(len(d), math.nan, dtype=np.float32) for name in ("handshake", "transfer")}
+    is_ok, is_quic = d.outcome.are(Outcome.OK), d.transport.are(Transport.QUIC)
+    for rows, (connect_s, tls_s, first_byte_s) in dataset.kpi_numbers("connect_s", "tls_s", "first_byte_s"):
+        with np.errstate(invalid="ignore"):
+            durations = np.where(is_quic[rows], connect_s, tls_s), d.last_byte_s[rows] - first_byte_s
+        for values, took in zip(found.values(), durations, strict=True):
+            values[rows] = np.where(is_ok[rows], took, math.nan)
+    return found
+
+
+def _splits(dataset: Dataset) -> tuple[Texts, dict[tuple[str, str], Texts]]:
+    """What limited each download; and for each effect whose options define when they took effect, whether one of them
+    did in each run."""
+    d, design = dataset.downloads, dataset.design
+    effects = {
+        (c.config, c.vs): doses for c in design.comparisons if c.role is Role.EFFECT if (doses := design.dose_of(c))
+    }
+    of_download = {dose: np.full(len(d), -1, dtype=np.int8) for doses in effects.values() for dose in doses}
+    limiter = np.full(len(d), -1, dtype=np.int8)
+    names = sorted({"limiter", *(dose.kpi for dose in of_download)} & set(dataset.kpi_units))
+    for rows, columns in dataset.kpi_columns(*names) if names else ():
+        values = dict(zip(names, columns, strict=True))
+        if "limiter" in values:
+            limiter[rows] = limiter_codes(values["limiter"])
+        for dose, flags in of_download.items():
+            if dose.kpi in values:
+                flags[rows] = dose_flags(values[dose.kpi], dose)
+    acted = {}
+    for sides, doses in effects.items():
+        states = did_act([_of_run(of_download[dose], d, name) for dose in doses for name in sides])
+        acted[sides] = Texts(states, ("idle", "acted"))
+    return Texts(limiter, tuple(map(str, Limiter))), acted
+
+
+def limiter_codes(verdicts: pa.Array) -> Codes:
+    """The index of each verdict in `Limiter`; -1 for an empty one, or of a newer version."""
+    names, index = encoded(verdicts)
+    known = [str(limiter) for limiter in Limiter]
+    codes: Codes = np.array([known.index(name) if name in known else -1 for name in [*names.to_pylist(), None]])[index]
+    return codes
+
+
+def encoded(texts: pa.Array) -> tuple[pa.Array, Codes]:
+    """Distinct texts, and the index of each row's; for an empty one, their number."""
+    import pyarrow as pa
+
+    coded = texts if pa.types.is_dictionary(texts.type) else texts.cast(pa.string()).dictionary_encode()
+    return coded.dictionary, coded.indices.fill_null(len(coded.dictionary)).to_numpy()
+
+
+def dose_flags(column: pa.Array, dose: Dose) -> Flags:
+    """Whether an option took effect, -1 where the KPI is missing."""
+    if dose.equals is not None:
+        names, index = encoded(column)
+        flags: Flags = np.array([*(name == dose.equals for name in names.to_pylist()), -1], dtype=np.int8)[index]
+        return flags
+    values = finite(column)
+    return np.where(np.isnan(values), -1, values > dose.above).astype(np.int8)
+
+
+def _of_run(flags: Flags, d: Downloads, configuration: str) -> Flags:
+    """The flag of a configuration's download in each run, -1 without one."""
+    found = np.full(len(d.runs), -1, dtype=np.int8)
+    rows = np.flatnonzero(d.configuration.are(configuration))
+    found[d.run[rows]] = flags[rows]
+    return found
+
+
+def did_act(flags: Sequence[Flags]) -> Flags:
+    """Whether one of the options took effect in each run; -1 if that is unknown for one of them.
+
+    Args:
+        flags: whether one option took effect on one side of each run. Both sides are checked, as either may be the one
+            with the option; if it is off, its KPI is at most the threshold.
+    """
+    most, least = np.max(flags, axis=0), np.min(flags, axis=0)
+    return np.where(most == 1, 1, least).astype(np.int8)
 
 
 def _by_configuration(d: Downloads, run: Codes) -> Codes:

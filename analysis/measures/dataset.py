@@ -105,7 +105,7 @@ class Dataset:
     def kpi_numbers(self, *names: str) -> Iterator[tuple[Codes, list[Floats]]]:
         """Batches of downloads (their indices) with these KPIs as finite numbers, NaN where they are missing."""
         for rows, columns in self.kpi_columns(*names):
-            yield rows, [_finite(column) for column in columns]
+            yield rows, [finite(column) for column in columns]
 
     def kpi_columns(self, *names: str) -> Iterator[tuple[Codes, list[pa.Array]]]:
         """Batches of downloads (their indices) with these KPIs, which are empty where a folder lacks the column."""
@@ -278,7 +278,7 @@ def _started_at(sources: Sequence[Source]) -> Floats:
     return np.concatenate([np.empty(0), *(column.to_numpy(zero_copy_only=False) for column in batches)])
 
 
-def _finite(column: pa.Array) -> Floats:
+def finite(column: pa.Array) -> Floats:
     """Numbers, NaN for those that are missing or not finite, and for text."""
     import pyarrow.types as pt
 

@@ -8,19 +8,16 @@ described and not tested. See docs/method/comparisons.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-import numpy as np
-
 from analysis.measures import costs
-from analysis.measures.columns import Codes, Flags, Mask, on_all_cores
+from analysis.measures.columns import Mask, on_all_cores
 from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Metric, Samples, pair
 from analysis.measures.rows import SpeedupSummary
 from analysis.measures.selection import DEFAULT, Selection
 from analysis.measures.speedup import summary_of
-from core.domain import Comparison, Dose, Role
+from core.domain import Comparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,15 +50,9 @@ def dose_rows(
     """One row per comparison of an effect whose options define when they took effect; see `tables.table2`."""
     if samples is None:
         samples = costs.samples(dataset, metric=metric, selection=selection)
-    effects = [c for c in dataset.design.comparisons if c.role is Role.EFFECT and dataset.design.dose_of(c)]
-    of_download = _acted(dataset, {dose for c in effects for dose in dataset.design.dose_of(c)})
-    acted = {dose: flags[samples.download] for dose, flags in of_download.items()}
-    parts = []
-    for comparison in effects:
-        sides = [samples.rows_of(name) for name in (comparison.config, comparison.vs)]
-        states = did_act([_at(acted[dose], rows) for dose in dataset.design.dose_of(comparison) for rows in sides])
-        parts += [(samples, comparison, states == state) for state in (1, 0, -1)]
-    rows = iter(on_all_cores(_part, parts))
+    effects = [c for c in dataset.design.comparisons if (c.config, c.vs) in samples.acted]
+    states = {c: samples.acted[c.config, c.vs].codes for c in effects}
+    rows = iter(on_all_cores(_part, [(samples, c, states[c] == state) for c in effects for state in (1, 0, -1)]))
     return [
         DoseRow(
             comparison=comparison,
@@ -74,33 +65,6 @@ def dose_rows(
     ]
 
 
-def _acted(dataset: Dataset, doses: Set[Dose]) -> dict[Dose, Flags]:
-    """Whether each option took effect, per download; -1 where its KPI is missing."""
-    acted = {dose: np.full(len(dataset.downloads), -1, dtype=np.int8) for dose in doses}
-    names = sorted({dose.kpi for dose in doses})
-    for rows, columns in dataset.kpi_numbers(*names) if names else ():
-        values = dict(zip(names, columns, strict=True))
-        for dose, flags in acted.items():
-            flags[rows] = np.where(np.isnan(values[dose.kpi]), -1, values[dose.kpi] > dose.above)
-    return acted
-
-
-def _at(flags: Flags, rows: Codes) -> Flags:
-    """The flag of each row; unknown for -1."""
-    return np.where(rows < 0, -1, flags[rows]).astype(np.int8)
-
-
-def did_act(flags: Sequence[Flags]) -> Flags:
-    """Whether one of the options took effect in each run; -1 if that is unknown for one of them.
-
-    Args:
-        flags: whether one option took effect on one side of each run. Both sides are checked, as either may be the one
-            with the option; if it is off, its KPI is at most the threshold.
-    """
-    most, least = np.max(flags, axis=0), np.min(flags, axis=0)
-    return np.where(most == 1, 1, least).astype(np.int8)
-
-
-def _part(job: tuple[Samples, Comparison, Mask]) -> SpeedupSummary:
-    samples, comparison, runs = job
+def _part(asked: tuple[Samples, Comparison, Mask]) -> SpeedupSummary:
+    samples, comparison, runs = asked
     return summary_of(pair(samples, comparison.config, comparison.vs, runs=runs), comparison)

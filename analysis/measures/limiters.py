@@ -11,6 +11,7 @@ import numpy as np
 
 from analysis.captures.limiter import Limiter
 from analysis.measures.columns import Codes, Floats, counts
+from analysis.measures.costs import encoded, limiter_codes
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.tables import provider_rank
 from core.domain import Outcome
@@ -55,7 +56,7 @@ def limiters(data: Dataset) -> list[LimiterRow]:
     timed = np.zeros(len(planned), dtype=np.int64)
     time = np.zeros((len(planned), kinds))
     for rows, (verdicts, texts) in data.kpi_columns("limiter", "limiter_shares"):
-        codes = _codes(verdicts)
+        codes = limiter_codes(verdicts)
         known = np.flatnonzero(chosen[rows] & (codes >= 0))
         groups = group[rows[known]]
         of_limiter += counts((groups, len(planned)), (codes[known], kinds))
@@ -78,22 +79,6 @@ def limiters(data: Dataset) -> list[LimiterRow]:
     return sorted(rows_, key=lambda row: (data.design.rank(row.configuration), provider_rank(row.provider)))
 
 
-def _encoded(texts: pa.Array) -> tuple[pa.Array, Codes]:
-    """Distinct texts, and the index of each row's; for an empty one, their number."""
-    import pyarrow as pa
-
-    coded = texts if pa.types.is_dictionary(texts.type) else texts.cast(pa.string()).dictionary_encode()
-    return coded.dictionary, coded.indices.fill_null(len(coded.dictionary)).to_numpy()
-
-
-def _codes(verdicts: pa.Array) -> Codes:
-    """The index of each verdict in `Limiter`; -1 for an empty one, or of a newer version."""
-    names, index = _encoded(verdicts)
-    known = [str(limiter) for limiter in Limiter]
-    codes: Codes = np.array([known.index(name) if name in known else -1 for name in [*names.to_pylist(), None]])[index]
-    return codes
-
-
 def _parsed(texts: pa.Array) -> tuple[Floats, Codes]:
     """The shares in JSON objects, distinct texts x limiters, NaN where one is missing; and the text of each row.
 
@@ -103,7 +88,7 @@ def _parsed(texts: pa.Array) -> tuple[Floats, Codes]:
     import pyarrow.compute as pc
     import pyarrow.json
 
-    distinct, text = _encoded(texts)
+    distinct, text = encoded(texts)
     shares = np.full((len(distinct) + 1, len(Limiter)), math.nan)  # the last one is that of empty rows
     if not len(distinct):
         return shares, text

@@ -8,8 +8,8 @@ paired at once, as arrays. See docs/method/comparisons.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.measures.columns import Codes, Floats, Ints, Mask, Texts, rows_by_code
+from analysis.measures.rows import SplitBy
 
 
 class Metric(StrEnum):
@@ -52,6 +53,16 @@ class Samples:
     """Whether it counts by intention to treat: it failed, or ran as planned, whatever options were on the wire."""
     larger: Mapping[str, Texts] = field(default_factory=dict)
     """Larger clusters that it belongs to, e.g. `AS` -> `64496`, with sorted names; empty: unknown."""
+    at_byte: Mask | None = None
+    """Whether the byte budget ended it; `low` is then its cost up to that byte, the same one in all its run."""
+    splits: Mapping[SplitBy, Texts] = field(default_factory=dict)
+    """What the runs are split by, of which it is the reference."""
+    acted: Mapping[tuple[str, str], Texts] = field(default_factory=dict)
+    """(configuration, reference) -> per run whether one of the options in which they differ took effect."""
+    durations: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
+    """`handshake` and `transfer` -> how long it took [s]; NaN: unknown."""
+    quic: frozenset[str] = frozenset()
+    """The configurations over QUIC."""
     _rows: dict[str, Codes] = field(default_factory=dict, init=False, repr=False)
     """Results of `rows_of`: rows of Table 2, as treated and as planned, and its parts by dose need the same."""
 
@@ -71,6 +82,11 @@ class Samples:
             excluded=self.excluded[rows],
             planned=self.planned[rows],
             larger={name: clusters[rows] for name, clusters in self.larger.items()},
+            at_byte=None if self.at_byte is None else self.at_byte[rows],
+            splits={by: texts[rows] for by, texts in self.splits.items()},
+            acted={sides: texts[runs] for sides, texts in self.acted.items()},
+            durations={name: values[rows] for name, values in self.durations.items()},
+            quic=self.quic,
         )
 
     def parts(self, groups: Texts) -> dict[str, Samples]:
@@ -113,6 +129,10 @@ class Pairs:
     """Reason -> number of measurement runs without a pair because of it."""
     larger: Mapping[str, Ints] = field(default_factory=dict)
     """Larger clusters, e.g. `AS` -> index of each pair's; without those that are unknown for some pair."""
+    splits: Mapping[SplitBy, Texts] = field(default_factory=dict)
+    """The part of each pair."""
+    durations: Mapping[str, Floats] = field(default_factory=dict)
+    """`handshake` and `transfer` -> speed-up of each pair, NaN where unknown; only where TCP and QUIC are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -134,16 +154,51 @@ def pair(samples: Samples, config: str, vs: str, *, runs: Mask | None = None) ->
     Args:
         runs: which runs to pair; None for all.
     """
+    sides = considered(samples, config, vs, runs=runs)
+    numbers = np.bincount(sides.why.codes + 1, minlength=len(sides.why.names) + 1)[1:]
+    named = sorted(zip(sides.why.names, numbers, strict=True))
+    treated = np.flatnonzero(sides.why.codes < 0)
+    pairs = _pairs(samples, samples.domain.codes[sides.runs[treated]], sides.config[treated], sides.vs[treated])
+    splits = {by: texts[pairs.vs] for by, texts in samples.splits.items()}
+    if (config, vs) in samples.acted:
+        splits[SplitBy.DOSE] = samples.acted[config, vs][sides.runs[treated]]
+    durations = {}
+    if (config in samples.quic) != (vs in samples.quic):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            durations = {
+                name: (values[pairs.vs] / values[pairs.config]).astype(np.float64)
+                for name, values in samples.durations.items()
+            }
+    return replace(
+        pairs,
+        excluded={reason: int(number) for reason, number in named if number},
+        larger=dict(_larger(samples, pairs.config)),
+        splits=splits,
+        durations=durations,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Considered:
+    """The measurement runs that have a download of one of two configurations, in their order."""
+
+    runs: Ints
+    config: Codes
+    """Index of the configuration's download in the samples, -1 without one."""
+    vs: Codes
+    """The same of the reference."""
+    why: Texts
+    """Why there is no pair, e.g. `BL failed`; empty if there is one."""
+
+
+def considered(samples: Samples, config: str, vs: str, *, runs: Mask | None = None) -> Considered:
+    """What `pair` pairs, and what it leaves out."""
     sides = [samples.rows_of(name) for name in (config, vs)]
     is_there = (sides[0] >= 0) | (sides[1] >= 0)
     chosen = np.flatnonzero(is_there if runs is None else is_there & runs)
-    sides = [rows[chosen] for rows in sides]
-    reasons, why = _why_not(samples, {config: sides[0], vs: sides[1]})
-    numbers = np.bincount(why, minlength=len(reasons) + 1)[1:]
-    excluded = {reason: int(number) for reason, number in sorted(zip(reasons, numbers, strict=True)) if number}
-    treated = np.flatnonzero(why == 0)
-    domain = samples.domain.codes[chosen[treated]]
-    return _pairs(samples, domain, sides[0][treated], sides[1][treated], excluded, with_larger=True)
+    first, second = (rows[chosen] for rows in sides)
+    reasons, why = _why_not(samples, {config: first, vs: second})
+    return Considered(runs=chosen, config=first, vs=second, why=Texts(why - 1, tuple(reasons)))
 
 
 def pair_planned(samples: Samples, config: str, vs: str, treated: Pairs) -> PlannedPairs:
@@ -158,7 +213,7 @@ def pair_planned(samples: Samples, config: str, vs: str, treated: Pairs) -> Plan
     first, second = (rows[runs] for rows in sides)
     pairs = treated
     if not (np.array_equal(first, treated.config) and np.array_equal(second, treated.vs)):
-        pairs = _pairs(samples, samples.domain.codes[runs], first, second, {}, with_larger=False)
+        pairs = _pairs(samples, samples.domain.codes[runs], first, second)
     return PlannedPairs(
         pairs=pairs,
         config_failed=np.isinf(samples.low[pairs.config]).astype(np.int64),
@@ -181,19 +236,25 @@ def _why_not(samples: Samples, sides: Mapping[str, Codes]) -> tuple[list[str], C
     return reasons, why
 
 
-def _pairs(
-    samples: Samples, domain: Codes, config: Codes, vs: Codes, excluded: Mapping[str, int], *, with_larger: bool
-) -> Pairs:
-    low, high = ratios((samples.low[config], samples.high[config]), (samples.low[vs], samples.high[vs]))
+def _pairs(samples: Samples, domain: Codes, config: Codes, vs: Codes) -> Pairs:
+    costs = [(samples.low[rows], samples.high[rows]) for rows in (config, vs)]
+    if samples.at_byte is not None:
+        # Both were cut: at the same byte, or one of them at its time budget, before it had so many bytes.
+        cut = (costs[0][0] < costs[0][1]) & (costs[1][0] < costs[1][1])
+        costs = [
+            (low, np.where(cut & samples.at_byte[rows], low, high))
+            for (low, high), rows in zip(costs, (config, vs), strict=True)
+        ]
+    low, high = ratios(*costs)
     code, domains = _present(domain, len(samples.domain.names))
-    larger = {}
-    for name, clusters in samples.larger.items() if with_larger and len(config) else ():
+    return Pairs(low=low, high=high, domain=code, domains=domains, config=config, vs=vs)
+
+
+def _larger(samples: Samples, config: Codes) -> Iterator[tuple[str, Ints]]:
+    for name, clusters in samples.larger.items() if len(config) else ():
         codes = clusters.codes[config]
         if codes.min() >= 0:
-            larger[name] = _present(codes, len(clusters.names))[0]
-    return Pairs(
-        low=low, high=high, domain=code, domains=domains, config=config, vs=vs, excluded=excluded, larger=larger
-    )
+            yield name, _present(codes, len(clusters.names))[0]
 
 
 def _present(codes: npt.NDArray[Any], size: int) -> tuple[Ints, int]:

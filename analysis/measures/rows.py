@@ -20,21 +20,54 @@ MINIMUM_DOMAINS = 10
 MINIMUM_PAIRS = 10
 """With fewer pairs, counts are printed instead of percentages."""
 
+LEAST_PART = 6
+"""A part of the runs takes part in tests with so many domains: all of fewer may be on one side by chance."""
+
 LARGER_CLUSTERS = ("AS", "vantage")
 """Larger clusters than domains; how far intervals change with them is a check of sensitivity."""
 
 
 class Verdict(StrEnum):
-    """What the data say about a comparison. The vocabulary is closed."""
+    """What the data say about a comparison: the first that holds. The vocabulary is closed."""
 
-    FASTER = "faster"
-    """q is below 0.05, and the interval of the median lies above the margin."""
-    SLOWER = "slower"
-    """q is below 0.05, and the interval lies below 1 / the margin."""
+    MIXED = "mixed"
+    """Some targets gain (or lose) at least the margin, and others do not: a split of the runs tells them apart."""
     EQUIVALENT = "equivalent"
     """Two one-sided tests reject that the speed-up is 2 % or more away from 1, as ranks and as medians."""
+    FASTER = "faster"
+    """q is below 0.05, and the typical speed-up above 1; `Size` tells how much."""
+    SLOWER = "slower"
+    """q is below 0.05, and the typical speed-up below 1."""
     UNDECIDED = "undecided"
     """None of these: more data may tell."""
+
+
+class Size(StrEnum):
+    """How large an effect surely is, for `faster` and `slower`. The vocabulary is closed."""
+
+    AT_LEAST = "at_least_margin"
+    """The interval of the typical speed-up lies beyond the margin."""
+    PERHAPS_LESS = "perhaps_less"
+    """The interval reaches into the margin, or there is none."""
+
+
+class SplitBy(StrEnum):
+    """What the runs of a comparison are split by, to tell who gains. The vocabulary is closed."""
+
+    LIMITER = "limiter"
+    """What limited the reference's download (`Limiter`)."""
+    DOSE = "dose"
+    """Whether one of the options took effect."""
+    PROVIDER = "provider"
+    VANTAGE = "vantage"
+
+
+class Unit(StrEnum):
+    """What counts once in an interval of the typical speed-up. The vocabulary is closed."""
+
+    DOMAIN = "domain"
+    PROVIDER = "provider"
+    """Where effects differ more between providers than between the domains of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +107,55 @@ class Median:
     low90: float | None = None
     """The 90 % interval: within 2 % of 1, the median shows equivalence."""
     high90: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Typical:
+    """The typical speed-up: Hodges and Lehmann's estimate, which belongs to the signed-rank test, from the medians of
+    domains; where providers are the unit, the mean of their medians (log scale).
+    """
+
+    least: float | None
+    """`least` and `most` are equal if no bound is in the way; None without pairs."""
+    most: float | None
+    low: float | None = None
+    """The 95 % interval, None below `MINIMUM_DOMAINS` domains."""
+    high: float | None = None
+    unit: Unit = Unit.DOMAIN
+    units: int = 0
+    """Number of domains, or of providers."""
+    p_providers: float | None = None
+    """Kruskal and Wallis's test: do the effects of providers differ? None for parts, and with fewer than three of them
+    that have two domains."""
+
+    @property
+    def value(self) -> float | None:
+        """None if only bounds are known."""
+        return self.least if self.least == self.most else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Some of a row's runs."""
+
+    name: str
+    n: int
+    domains: int
+    median: Median
+    """Without intervals."""
+    sure: tuple[float, float] | None = None
+    """The 99 % interval of its typical speed-up; None where nothing speaks for a difference between the parts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """A row's runs, split."""
+
+    by: SplitBy
+    p: float | None
+    """Do the effects differ between the parts? None with fewer than two parts of `LEAST_PART` domains."""
+    parts: tuple[Part, ...]
+    """The one with most runs first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +217,11 @@ class SpeedupSummary:
     bounds: int
     """Pairs of which only a bound is known, decided or not."""
     median: Median
+    typical: Typical
+    gain: PairShare
+    """Domains whose median speed-up is at least 1.02; its `n` are the domains."""
+    lose: PairShare
+    """Domains whose median speed-up is at most 1 / 1.02."""
     excluded: Mapping[str, int]
     """Reason -> number of measurement runs without a pair because of it."""
     differs_in: str = ""
@@ -157,11 +244,23 @@ class SpeedupRow(SpeedupSummary):
     """One of `LARGER_CLUSTERS` -> the row with them as the unit, where they are known."""
     intention: Intention
     failures: Failures
+    splits: tuple[Split, ...] = ()
+    """Its runs by each of `SplitBy` that is known."""
+    handshake: float | None = None
+    """Median speed-up of the handshake; known where TCP and QUIC are compared."""
+    transfer: float | None = None
+    """Median speed-up from the first body byte to the last."""
     q_bh: float | None = None
-    """q-value of `p_wilcoxon` among all effects of the table (Benjamini and Hochberg); None for other roles."""
+    """q-value of `p_wilcoxon` among all tests of the table (Benjamini and Hochberg); None for other roles."""
     q_by: float | None = None
     """The same for any dependence (Benjamini and Yekutieli)."""
     margin: float | None = None
     """Least speed-up that a verdict calls: 1.02, or the noise floor's if that is larger."""
     verdict: Verdict | None = None
     """None for other roles than effects."""
+    size: Size | None = None
+    """None for other verdicts than faster and slower."""
+    split: Split | None = None
+    """What explains a mixed row best."""
+    q_parts: float | None = None
+    """q-value of that split, or of the one that came nearest; None without parts that could be tested."""

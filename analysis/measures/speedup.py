@@ -7,6 +7,7 @@ docs/method/statistics.md.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,30 +15,44 @@ from typing import Any
 
 import numpy as np
 
-from analysis.measures.columns import Codes, on_all_cores
+from analysis.measures.columns import Codes, Texts, on_all_cores
 from analysis.measures.pairs import Pairs, PlannedPairs, Samples, pair, pair_planned
 from analysis.measures.rows import (
     BIN_EDGES,
     BIN_NAMES,
+    LEAST_PART,
     MINIMUM_DOMAINS,
     Failures,
     Intention,
     LargerClusters,
     Median,
     PairShare,
+    Part,
     SpeedupRow,
     SpeedupSummary,
+    Split,
+    SplitBy,
+    Typical,
+    Unit,
 )
 from analysis.measures.statistics.clusters import Floats, Ints, cluster_medians, middle, numbered
 from analysis.measures.statistics.intervals import (
     EQUIVALENCE_CONFIDENCE,
+    LEAST_CLUSTERS,
     few_clusters_interval,
+    hodges_lehmann,
     median_interval,
     share_intervals,
 )
-from analysis.measures.statistics.tests import equivalence, mcnemar, sign_test, signed_rank
-from analysis.measures.verdicts import LEAST_MARGIN, judge
+from analysis.measures.statistics.tests import differ, equivalence, kruskal_wallis, mcnemar, sign_test, signed_rank
+from analysis.measures.verdicts import LEAST_MARGIN, SIGNIFICANCE, judge
 from core.domain import Comparison
+
+PROVIDERS_DIFFER = 0.4
+"""p-value of the test of providers below which they are the unit: to overlook that they differ costs more coverage than
+to mistake it, so a usual level would not do."""
+SURE = 0.99
+"""Confidence of the intervals of parts: several parts of several splits of several rows are looked at."""
 
 SIDES = ("faster", "slower", "tie", "undecided")
 
@@ -45,7 +60,7 @@ SIDES = ("faster", "slower", "tie", "undecided")
 def summary_of(pairs: Pairs, comparison: Comparison, *, group: str = "") -> SpeedupSummary:
     """The row without tests, from its pairs as arrays."""
     medians = _Logs.of(pairs).medians(pairs.domain, pairs.domains)
-    return SpeedupSummary(**_summary(pairs, medians, comparison, group))
+    return SpeedupSummary(**_summary(pairs, medians, comparison, group), typical=_typical(*medians))
 
 
 def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group: str = "") -> SpeedupRow:
@@ -56,8 +71,12 @@ def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group
     summary = _summary(pairs, (low, high), comparison, group)
     p_wilcoxon = signed_rank(low, high)
     same = {name: summary[name] for name in ("n", "domains", "faster", "slower", "median")}
+    known = {by: texts for by, texts in pairs.splits.items() if (texts.codes >= 0).any()}
+    cells = {by: _Cells.of(pairs, texts, logs, (low, high)) for by, texts in known.items()}
     return SpeedupRow(
         **summary,
+        typical=_typical_of_units(low, high, cells.get(SplitBy.PROVIDER)),
+        splits=_splits(cells),
         p_wilcoxon=p_wilcoxon if n else None,
         p_clusters=signed_rank(logs.low, logs.high, pairs.domain) if n else None,
         p_sign=sign_test(low, high) if n else None,
@@ -65,12 +84,26 @@ def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group
         larger={name: _larger(pairs, clusters, logs, (low, high)) for name, clusters in pairs.larger.items()},
         intention=Intention(**same, p_wilcoxon=p_wilcoxon) if planned.pairs is pairs else _intention(planned.pairs),
         failures=_failures(planned),
+        handshake=_duration("handshake", pairs),
+        transfer=_duration("transfer", pairs),
     )
+
+
+def _duration(name: str, pairs: Pairs) -> float | None:
+    """The median of the domains' medians, as of whole downloads; None where it is unknown."""
+    speedups = pairs.durations.get(name, np.zeros(0))
+    known = np.flatnonzero((speedups > 0) & (speedups < math.inf))
+    domain, domains = numbered(pairs.domain[known])
+    return math.exp(middle(cluster_medians(np.log(speedups[known]), domain, len(domains)))) if len(known) else None
 
 
 def _summary(pairs: Pairs, medians: tuple[Floats, Floats], comparison: Comparison, group: str) -> dict[str, Any]:
     """The fields of `SpeedupSummary`, with the lower and upper bounds of the medians of domains."""
     shares = _shares(_sides_of_domains(pairs), _bins_of_domains(pairs))
+    low, high = medians
+    sure = np.stack([low >= LEAST_MARGIN, high <= -LEAST_MARGIN], axis=1).astype(np.int64)
+    possible = np.stack([high >= LEAST_MARGIN, low <= -LEAST_MARGIN], axis=1).astype(np.int64)
+    gain, lose = _shares(_Counts(sure, possible), sizes=np.ones(len(low), dtype=np.int64))
     return {
         "comparison": comparison,
         "group": group,
@@ -81,6 +114,8 @@ def _summary(pairs: Pairs, medians: tuple[Floats, Floats], comparison: Compariso
         "bin_undecided": shares[-1],
         "bounds": int(np.count_nonzero(pairs.low != pairs.high)),
         "median": _median(*medians),
+        "gain": gain,
+        "lose": lose,
         "excluded": pairs.excluded,
     }
 
@@ -161,9 +196,13 @@ def _bins_of_domains(pairs: Pairs) -> _Counts:
     return _Counts(sure, possible)
 
 
-def _shares(*parts: _Counts) -> list[PairShare]:
-    """The shares of all kinds, from the counts of one or more ways to divide the pairs."""
-    sizes = parts[0].sure.sum(axis=1)
+def _shares(*parts: _Counts, sizes: Ints | None = None) -> list[PairShare]:
+    """The shares of all kinds, from the counts of one or more ways to divide the pairs.
+
+    Args:
+        sizes: what each domain counts; None: the number of its pairs.
+    """
+    sizes = parts[0].sure.sum(axis=1) if sizes is None else sizes
     sure, possible = (
         np.concatenate(kinds, axis=1) for kinds in zip(*((p.sure, p.possible) for p in parts), strict=True)
     )
@@ -199,19 +238,134 @@ def _median(low: Floats, high: Floats) -> Median:
     )
 
 
+def _typical(low: Floats, high: Floats) -> Typical:
+    """With domains as the unit."""
+    if not len(low):
+        return Typical(least=None, most=None)
+    least, most, *ends = map(math.exp, hodges_lehmann(low, high))
+    first, last = ends if len(low) >= MINIMUM_DOMAINS else (None, None)
+    return Typical(least=least, most=most, low=first, high=last, units=len(low))
+
+
+def _typical_of_units(low: Floats, high: Floats, providers: _Cells | None) -> Typical:
+    """With providers as the unit where effects differ between them, else with domains."""
+    of_domains = _typical(low, high)
+    if providers is None or len(low) < MINIMUM_DOMAINS:
+        return of_domains
+    values, groups = providers.of_parts(2)
+    if groups.max(initial=-1) + 1 < LEAST_CLUSTERS:
+        return of_domains
+    p = kruskal_wallis(values, groups)
+    known = providers.medians[0]
+    interval = few_clusters_interval(known) if p < PROVIDERS_DIFFER and providers.is_known else None
+    if interval is None:
+        return dataclasses.replace(of_domains, p_providers=p)
+    mean, first, last = (math.exp(end) for end in (sum(interval) / 2, *interval))
+    return Typical(least=mean, most=mean, low=first, high=last, unit=Unit.PROVIDER, units=len(known), p_providers=p)
+
+
+def _by_cluster(
+    pairs: Pairs, clusters: Ints, logs: _Logs, of_domains: tuple[Floats, Floats]
+) -> tuple[Floats, Floats, Ints]:
+    """Lower and upper bounds of the median of each domain's pairs in each cluster, and the cluster."""
+    cluster = np.zeros(pairs.domains, dtype=np.int64)
+    cluster[pairs.domain] = clusters
+    if np.array_equal(cluster[pairs.domain], clusters):
+        return *of_domains, cluster
+    count = int(clusters.max()) + 1  # a domain is in several of them
+    part, parts = numbered(pairs.domain * count + clusters)
+    return *logs.medians(part, len(parts)), parts % count
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Cells:
+    """A row split into parts: the medians of the domains in each."""
+
+    names: tuple[str, ...]
+    runs: Ints
+    """Per part."""
+    low: Floats
+    high: Floats
+    part: Ints
+    """Of each median, an index into `names`."""
+
+    @classmethod
+    def of(cls, pairs: Pairs, texts: Texts, logs: _Logs, of_domains: tuple[Floats, Floats]) -> _Cells:
+        present = np.bincount(texts.codes + 1, minlength=len(texts.names) + 1)
+        kept = np.array(sorted(np.flatnonzero(present[1:]), key=texts.names.__getitem__), dtype=np.int64)
+        number = np.zeros(len(present), dtype=np.int64)  # 0 for pairs of which it is unknown
+        number[kept + 1] = np.arange(1, len(kept) + 1)
+        low, high, part = _by_cluster(pairs, number[texts.codes + 1], logs, of_domains)
+        if present[0]:
+            low, high, part = low[part > 0], high[part > 0], part[part > 0]
+        return cls(tuple(texts.names[code] for code in kept), present[kept + 1], low, high, part - 1)
+
+    @property
+    def is_known(self) -> bool:
+        return np.array_equal(self.low, self.high)
+
+    @property
+    def medians(self) -> tuple[Floats, Floats]:
+        """Lower and upper bounds of the median of each part."""
+        low, high = (cluster_medians(side, self.part, len(self.names)) for side in (self.low, self.high))
+        return low, high
+
+    def of_parts(self, least: int) -> tuple[Floats, Ints]:
+        """The medians of the parts with at least so many domains, and the numbers of these parts.
+
+        Of a median of which only bounds are known the one nearest to no effect.
+        """
+        is_large = np.bincount(self.part, minlength=len(self.names)) >= least
+        chosen = np.flatnonzero(is_large[self.part])
+        number = np.cumsum(is_large) - 1
+        return np.clip(0.0, self.low[chosen], self.high[chosen]), number[self.part[chosen]]
+
+    def split(self, by: SplitBy, p: float | None, *, sure: bool) -> Split:
+        """The parts, the one with most runs first.
+
+        Args:
+            sure: with their intervals.
+        """
+        sizes, (least, most) = np.bincount(self.part, minlength=len(self.names)), self.medians
+        parts = []
+        for at in np.argsort(-self.runs, kind="stable").tolist():
+            ends = None
+            if sure and sizes[at] >= LEAST_PART:
+                own = self.part == at
+                ends = hodges_lehmann(self.low[own], self.high[own], confidence=SURE)[2:]
+            low, high = math.exp(least[at]), math.exp(most[at])
+            parts.append(
+                Part(
+                    name=self.names[at],
+                    n=int(self.runs[at]),
+                    domains=int(sizes[at]),
+                    median=Median(value=low if low == high else None, least=low, most=high),
+                    sure=None if ends is None else (math.exp(ends[0]), math.exp(ends[1])),
+                )
+            )
+        return Split(by=by, p=p, parts=tuple(parts))
+
+
+def _splits(cells: Mapping[SplitBy, _Cells]) -> tuple[Split, ...]:
+    """Intervals of parts are made only where the splits, taken together, speak for a difference."""
+    tested = {}
+    for by, one in cells.items():
+        values, groups = one.of_parts(LEAST_PART)
+        tested[by] = differ(values, groups) if groups.max(initial=0) > 0 else None
+    tests = sum(p is not None for p in tested.values())
+    return tuple(
+        one.split(by, p, sure=p is not None and p * tests < SIGNIFICANCE)
+        for (by, one), p in zip(cells.items(), tested.values(), strict=True)
+    )
+
+
 def _larger(pairs: Pairs, clusters: Ints, logs: _Logs, of_domains: tuple[Floats, Floats]) -> LargerClusters:
     """The row with these clusters as the unit, from the medians of domains.
 
     The parts of each domain in each cluster are medians first, so a domain with many runs counts no more.
     """
+    low, high, cluster = _by_cluster(pairs, clusters, logs, of_domains)
     count = int(clusters.max()) + 1 if len(clusters) else 0
-    cluster = np.zeros(pairs.domains, dtype=np.int64)
-    cluster[pairs.domain] = clusters
-    low, high = of_domains
-    if not np.array_equal(cluster[pairs.domain], clusters):  # a domain in several of them
-        part, parts = numbered(pairs.domain * count + clusters)
-        low, high = logs.medians(part, len(parts))
-        cluster = parts % count
     # Bounds have no mean.
     alone = few_clusters_interval(cluster_medians(low, cluster, count)) if np.array_equal(low, high) else None
     return LargerClusters(

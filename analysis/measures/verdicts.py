@@ -6,70 +6,131 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from analysis.measures.rows import SpeedupRow, Verdict
+from analysis.measures.rows import Size, SpeedupRow, Split, Verdict
 from analysis.measures.statistics.tests import benjamini_hochberg, benjamini_yekutieli
 from core.domain import Role
 
 SIGNIFICANCE = 0.05
+DIRECTION_SHARE = 0.8
+"""Part of the allowed false discoveries that tests of direction get; the others look at parts of the runs."""
 LEAST_MARGIN = math.log(1.02)
-"""A difference of less than 2 % is never called, however certain it is, and counts as none (`equivalent`)."""
+"""A difference of less than 2 % counts as none (`equivalent`), and no effect is said to be surely larger than less."""
 
 
 def judge(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
-    """The rows of one table with q-values and verdicts: every effect that was declared is one test, also without pairs.
+    """The rows of one table with q-values and verdicts.
+
+    All that the table can say is one family of tests: the direction of each effect that was declared, also without
+    pairs, and, with less weight, whether the parts of its runs differ, where they can be compared.
 
     The margin of an effect is the larger of 2 % and the noise floor's distance from 1, of those noise floors that share
     a configuration with it, or of all if there are none; only rows of the same group count.
     """
     effects = [row for row in rows if row.comparison.role is Role.EFFECT]
-    p_values = [1.0 if row.p_wilcoxon is None else row.p_wilcoxon for row in effects]
-    q_values = zip(benjamini_hochberg(p_values), benjamini_yekutieli(p_values), strict=True)
-    judged = []
-    for row in rows:
-        if row.comparison.role is not Role.EFFECT:
-            judged.append(row)
-            continue
-        q_bh, q_by = next(q_values)
-        margin = margin_of(row, [floor for floor in noise_floors(rows) if floor.group == row.group])
-        outer = _log_ends(row.median.low, row.median.high)
-        inner = _log_ends(row.median.low90, row.median.high90)
-        word = verdict(
-            q=q_bh,
-            interval=outer,
-            inner=inner,
-            p_equivalence=1.0 if row.p_equivalence is None else row.p_equivalence,
-            margin=math.log(margin),
-        )
-        judged.append(dataclasses.replace(row, q_bh=q_bh, q_by=q_by, margin=margin, verdict=word))
-    return judged
+    margins = [margin_of(row, [floor for floor in noise_floors(rows) if floor.group == row.group]) for row in effects]
+    nearest = [_nearest(row, math.log(margin)) for row, margin in zip(effects, margins, strict=True)]
+    direction = [1.0 if row.p_wilcoxon is None else row.p_wilcoxon for row in effects]
+    parts = [p for p, _ in nearest if p is not None]
+    # Weighted as by Genovese, Roeder and Wasserman (2006); the weights have the mean 1.
+    tests = len(direction) + len(parts)
+    weight = DIRECTION_SHARE * tests / len(direction) if parts else 1.0
+    p_values = [min(1.0, p / weight) for p in direction]
+    p_values += [min(1.0, p * len(parts) / tests / (1 - DIRECTION_SHARE)) for p in parts]
+    q_values = list(zip(benjamini_hochberg(p_values), benjamini_yekutieli(p_values), strict=True))
+    of_parts = iter(q for q, _ in q_values[len(direction) :])
+    judged = iter(
+        _judged(row, margin, q, None if p is None else next(of_parts), split)
+        for row, margin, q, (p, split) in zip(effects, margins, q_values, nearest, strict=False)
+    )
+    return [next(judged) if row.comparison.role is Role.EFFECT else row for row in rows]
+
+
+def _nearest(row: SpeedupRow, margin: float) -> tuple[float | None, Split | None]:
+    """Of the splits whose parts show that some targets gain (or lose) and others do not, the one with the smallest
+    p-value; that is multiplied by the number of splits, and 1 if there is none such."""
+    tested = [(split.p, split) for split in row.splits if split.p is not None]
+    telling = [(p, split) for p, split in tested if explains(split, margin)]
+    if not telling:
+        return (1.0 if tested else None), None
+    p, split = min(telling, key=lambda pair: pair[0])
+    return min(1.0, p * len(tested)), split
+
+
+def explains(split: Split, margin: float) -> bool:
+    """Whether one part surely changes by more than the margin, and another surely less: its median is within the
+    margin, or on the other side.
+
+    Args:
+        margin: in log units.
+    """
+    logs = [
+        (_log(part.sure[0]), _log(part.sure[1]), _log(part.median.least or 0.0), _log(part.median.most or 0.0))
+        for part in split.parts
+        if part.sure is not None
+    ]
+    up = any(a[0] > margin and b[1] < a[0] and b[3] <= margin for a in logs for b in logs)
+    down = any(a[1] < -margin and b[0] > a[1] and b[2] >= -margin for a in logs for b in logs)
+    return up or down
+
+
+def _judged(
+    row: SpeedupRow, margin: float, q: tuple[float, float], q_parts: float | None, split: Split | None
+) -> SpeedupRow:
+    is_mixed = q_parts is not None and q_parts < SIGNIFICANCE
+    typical = _log_ends(row.typical.least, row.typical.most)
+    word, size = verdict(
+        q=q[0],
+        typical=None if typical is None else sum(typical) / 2,
+        interval=_log_ends(row.typical.low, row.typical.high),
+        inner=_log_ends(row.median.low90, row.median.high90),
+        p_equivalence=1.0 if row.p_equivalence is None else row.p_equivalence,
+        margin=math.log(margin),
+        is_mixed=is_mixed,
+    )
+    return dataclasses.replace(
+        row,
+        q_bh=q[0],
+        q_by=q[1],
+        q_parts=q_parts,
+        margin=margin,
+        verdict=word,
+        size=size,
+        split=split if is_mixed else None,
+    )
 
 
 def verdict(
     *,
     q: float,
+    typical: float | None,
     interval: tuple[float, float] | None,
     inner: tuple[float, float] | None,
     p_equivalence: float,
     margin: float,
-) -> Verdict:
-    """The verdict; too few domains for an interval are undecided.
+    is_mixed: bool = False,
+) -> tuple[Verdict, Size | None]:
+    """The verdict, and the size of an effect that has a direction.
 
     Args:
         q: q-value of the signed-rank test.
-        interval: the 95 % interval of the median log speed-up.
-        inner: its 90 % interval: within 2 %, two one-sided sign tests at 5 % show equivalence.
+        typical: the typical log speed-up (of bounds, the middle): its sign is the direction.
+        interval: its 95 % interval; None with few domains.
+        inner: the 90 % interval of the median log speed-up: within 2 %, two one-sided sign tests at 5 % show
+            equivalence.
         p_equivalence: of two one-sided signed-rank tests at 2 %. Both are needed: the median does not see that one
             domain of four is much faster. A larger noise floor does not make large differences equal.
-        margin: the least difference that is called, in log units.
+        margin: how far the interval has to be from 0 for the effect to be surely as large, in log units.
+        is_mixed: whether a split shows that some gain (or lose) and others do not.
     """
-    if interval is None or inner is None:
-        return Verdict.UNDECIDED
-    if q < SIGNIFICANCE and interval[0] > margin:
-        return Verdict.FASTER
-    if q < SIGNIFICANCE and interval[1] < -margin:
-        return Verdict.SLOWER
-    within = inner[0] > -LEAST_MARGIN and inner[1] < LEAST_MARGIN
-    return Verdict.EQUIVALENT if within and p_equivalence < SIGNIFICANCE else Verdict.UNDECIDED
+    if is_mixed:
+        return Verdict.MIXED, None
+    within = inner is not None and inner[0] > -LEAST_MARGIN and inner[1] < LEAST_MARGIN
+    if within and p_equivalence < SIGNIFICANCE:
+        return Verdict.EQUIVALENT, None
+    if q >= SIGNIFICANCE or typical is None:
+        return Verdict.UNDECIDED, None
+    is_large = interval is not None and (interval[0] > margin if typical > 0 else interval[1] < -margin)
+    return (Verdict.FASTER if typical > 0 else Verdict.SLOWER), Size.AT_LEAST if is_large else Size.PERHAPS_LESS
 
 
 def noise_floors(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
@@ -78,11 +139,11 @@ def noise_floors(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
 
 
 def margin_of(row: SpeedupRow, floors: Sequence[SpeedupRow]) -> float:
-    """The least speed-up that is called: 1.02, or how far the noise floors' medians are from 1."""
+    """The least speed-up that is called: 1.02, or how far the noise floors' typical speed-ups are from 1."""
     own = [floor for floor in floors if _sides(floor) & _sides(row)]
     spreads = [LEAST_MARGIN]
     for floor in own or floors:
-        for end in (floor.median.least, floor.median.most):
+        for end in (floor.typical.least, floor.typical.most):
             spreads.append(abs(math.log(end)) if end else math.inf)
     return math.exp(max(spreads))
 
@@ -92,6 +153,8 @@ def _sides(row: SpeedupRow) -> set[str]:
 
 
 def _log_ends(low: float | None, high: float | None) -> tuple[float, float] | None:
-    if low is None or high is None:
-        return None
-    return math.log(low) if low else -math.inf, math.log(high)
+    return None if low is None or high is None else (_log(low), _log(high))
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value else -math.inf

@@ -11,6 +11,7 @@ from analysis.measures.dataset import Dataset, Record
 from analysis.measures.folders import Design
 from analysis.report import figures
 from core.domain import Download, Role, Transport
+from core.files.description import DescribedConfiguration
 
 MAX_SERVERS = 1_000
 """Most rows in the page."""
@@ -38,6 +39,36 @@ def _instead(design: Design) -> list[str]:
         if comparison.role is Role.EFFECT:
             groups.setdefault(comparison.vs, []).append(comparison.config)
     return [f"with {_and(names, 'or')} instead of {vs}" for vs, names in groups.items()]
+
+
+def names(design: Design) -> list[tuple[str, str]]:
+    """What each configuration is, in a few words: the usual reference in full, others by what differs from it.
+
+    Warm-ups, which are compared for their caches only, are left out.
+    """
+    shown = [comparison for comparison in design.comparisons if comparison.role is not Role.CACHE]
+    compared = {name for comparison in shown for name in (comparison.config, comparison.vs)}
+    known = {one.name: one for one in design.configurations if one.name in compared}
+    tcp = [one for one in known.values() if one.transport is Transport.TCP]
+    usual = [known.get(name) for name, _ in Counter(comparison.vs for comparison in shown).most_common()]
+    base = next((one for one in [*usual, *tcp] if one in tcp), None)
+    return [(one.name, _words(one, base, tcp)) for one in known.values()]
+
+
+def _words(
+    one: DescribedConfiguration, base: DescribedConfiguration | None, tcp: Sequence[DescribedConfiguration]
+) -> str:
+    if base is None or one.transport is not Transport.TCP:
+        return f"HTTP/3 over QUIC by {one.client}"
+    varied = [name for name in one.levels if len({other.levels.get(name) for other in tcp}) > 1]
+    named = {"ecn": "ECN", "sack": "SACK"}
+    level_of = {name: f"{named.get(name, name.replace('_', ' '))} {one.levels[name]}" for name in varied}
+    if one is base:
+        return ", ".join([f"HTTP/1.1 over TCP by {one.client}", *level_of.values()])
+    changes = [words for name, words in level_of.items() if one.levels[name] != base.levels.get(name)]
+    changes += [f"client {one.client}"] if one.client != base.client else []
+    changes += [f"{name} {value}" for name, value in one.options.items() if base.options.get(name) != value]
+    return f"{base.name} with {', '.join(changes)}" if changes else f"the same as {base.name}"
 
 
 def _and(names: Sequence[str], word: str = "and") -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from analysis.measures import tables, truth
-from analysis.measures.dataset import Dataset, Record
+from analysis.measures.dataset import Dataset
 from analysis.measures.folders import Design
 from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import Selection
-from core.domain import Download, Outcome, Transport
+from core.domain import Download, Outcome, Superseded, Transport
 
 _MAX_LISTED = 500
 """Most rows of the lists of failed, censored, mismatched and void downloads."""
@@ -28,58 +28,59 @@ def cause_table(states: Sequence[tables.ConfigurationRow]) -> tuple[list[str], l
     return names, [(cause, [by_name[name].get(cause, 0) for name in names]) for cause in ordered]
 
 
-def lists(dataset: Dataset) -> list[tuple[str, str, list[tuple[str, ...]], int]]:
+def _failure(d: Download, outcome: Outcome) -> str | None:
+    return f"{d.failure or ''} {d.failure_detail or ''}".strip() if d.outcome == outcome else None
+
+
+def _mismatch(d: Download) -> str | None:
+    if d.void_reason is None and d.treatment_ok is not False:
+        return None
+    return d.void_detail or ": ".join(filter(None, (d.treatment_reason, d.treatment_detail)))
+
+
+_LISTS: tuple[tuple[str, str, Callable[[Download], str | None]], ...] = (
+    ("Failed", "They have a cause and are left out of speed-ups.", lambda d: _failure(d, Outcome.FAILED)),
+    (
+        "Censored",
+        "They hit a budget: only a lower bound of their time is known, and used as one.",
+        lambda d: _failure(d, Outcome.CENSORED),
+    ),
+    (
+        "Treatment not accepted",
+        "Other options on the wire than requested, or client and capture disagree: left out of speed-ups.",
+        _mismatch,
+    ),
+    (
+        "Disturbed by the host",
+        "The client waited for a processor: left out of speed-ups.",
+        lambda d: d.host_disturbance and (d.host_disturbance_detail or d.host_disturbance),
+    ),
+    (
+        "Different object or server",
+        "Compared with most downloads of their measurement run. Flagged only: they stay in speed-ups.",
+        lambda d: d.identity_detail,
+    ),
+)
+"""Title, explanation, and why a download is in the list; None: it is not."""
+
+Row = tuple[str, str, str, str, str, str]
+"""Vantage point, iteration, domain, configuration, why; and the provider, by which the page filters."""
+
+
+def lists(dataset: Dataset) -> list[tuple[str, str, list[Row], int]]:
     """(title, explanation, rows, number of rows left out) of the downloads that need an explanation."""
+    downloads = [record.download for record in dataset.records]
 
-    def pick(records: Sequence[Record]) -> list[tuple[str, ...]]:
-        return [
-            (*_place(d), f"{d.failure or ''} {d.failure_detail or ''}".strip()) for d in (r.download for r in records)
-        ]
+    def row(of: Download | Superseded, why: str) -> Row:
+        return of.vantage, str(of.iteration), of.domain, of.configuration, why, of.provider
 
-    of = {o: [r for r in dataset.records if r.download.outcome == o] for o in (Outcome.FAILED, Outcome.CENSORED)}
-    mismatches: list[tuple[str, ...]] = [
-        (*_place(d), d.void_detail or ": ".join(filter(None, (d.treatment_reason, d.treatment_detail))))
-        for d in (record.download for record in dataset.records)
-        if d.void_reason is not None or d.treatment_ok is False
+    parts = [
+        (title, words, [row(d, why) for d in downloads if (why := reason(d)) is not None])
+        for title, words, reason in _LISTS
     ]
-    disturbed: list[tuple[str, ...]] = [
-        (*_place(d), d.host_disturbance_detail or d.host_disturbance)
-        for d in (record.download for record in dataset.records)
-        if d.host_disturbance is not None
-    ]
-    elsewhere: list[tuple[str, ...]] = [
-        (*_place(d), d.identity_detail)
-        for d in (record.download for record in dataset.records)
-        if d.identity_detail is not None
-    ]
-    voids: list[tuple[str, ...]] = [
-        (v.vantage, str(v.iteration), v.domain, v.configuration, v.detail or v.reason) for v in dataset.superseded
-    ]
-    all_lists: list[tuple[str, str, list[tuple[str, ...]]]] = [
-        ("Failed", "They have a cause and are left out of speed-ups.", pick(of[Outcome.FAILED])),
-        (
-            "Censored",
-            "They hit a budget: only a lower bound of their time is known, and used as one.",
-            pick(of[Outcome.CENSORED]),
-        ),
-        (
-            "Treatment not accepted",
-            "Other options on the wire than requested, or client and capture disagree: left out of speed-ups.",
-            mismatches,
-        ),
-        ("Disturbed by the host", "The client waited for a processor: left out of speed-ups.", disturbed),
-        (
-            "Different object or server",
-            "Compared with most downloads of their measurement run. Flagged only: they stay in speed-ups.",
-            elsewhere,
-        ),
-        ("Void", "Their measurement run was disturbed or interrupted, and repeated completely.", voids),
-    ]
-    return [(title, words, rows[:_MAX_LISTED], max(0, len(rows) - _MAX_LISTED)) for title, words, rows in all_lists]
-
-
-def _place(d: Download) -> tuple[str, str, str, str]:
-    return d.vantage, str(d.iteration), d.domain, d.configuration
+    voids = [row(v, v.detail or v.reason) for v in dataset.superseded]
+    parts.append(("Void", "Their measurement run was disturbed or interrupted, and repeated completely.", voids))
+    return [(title, words, rows[:_MAX_LISTED], max(0, len(rows) - _MAX_LISTED)) for title, words, rows in parts]
 
 
 def excluded_cells(rows: Sequence[SpeedupRow]) -> list[list[str]]:

@@ -5,6 +5,7 @@ Drawn by matplotlib without a display. Reproducible: no date, a fixed salt for i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,11 @@ _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.
 _BAND = 1.06
 """The hatched band around a curve goes from a value divided by this to the value times it."""
 _HATCH = "//////"
+
+_COVERS = 0.03
+"""Curves cover each other if half of their quantiles differ by less (3 % on a log scale)."""
+_APART_PT = 1.6
+"""Such curves are drawn side by side, so far apart to the right and downwards [points]."""
 
 _STYLE: Mapping[str, Any] = {
     "font.size": 10,
@@ -109,6 +115,21 @@ def plan(dataset: Dataset, *, selection: Selection = DEFAULT) -> list[Figure]:
     return figures
 
 
+MOST_ROWS = 20_000
+"""Most downloads whose data is in the page."""
+
+
+def data_rows(figure: Figure) -> tuple[Sequence[str], list[dict[str, object]]]:
+    """Columns and rows of the data behind a figure, and behind all that draw the same downloads otherwise grouped."""
+    names = ("vantage", "configuration", "provider", "domain", "iteration")
+    columns = (*names, *(panel.label for panel in figure.panels))
+    rows = []
+    for record in itertools.chain.from_iterable(figure.lines.values()):
+        row = {name: getattr(record.download, name) for name in names}
+        rows.append(row | {panel.label: panel.value(record) for panel in figure.panels})
+    return columns, rows
+
+
 def write(dataset: Dataset, folder: Path, *, selection: Selection = DEFAULT) -> list[Path]:
     """Draws all figures as SVG and PNG into the folder; files are written atomically."""
     written = []
@@ -169,15 +190,17 @@ def _panel(axis: Any, figure: Figure, panel: Panel) -> None:
     import numpy as np
 
     shown: list[float] = []
+    curves = {index: _values(panel, records) for index, records in enumerate(figure.lines.values())}
+    apart = _apart(axis, {index: values for index, values in curves.items() if values}, log=panel.log)
     for index, records in enumerate(figure.lines.values()):
-        values = _values(panel, records)
+        values = curves[index]
         if not values:
             continue
         _hatch(axis, panel, records, colour=_look(index)["color"])
         shown += [values[0], values[-1]]
         # A step at each value, from 0: the empirical distribution function itself.
         steps = np.arange(len(values) + 1) / len(values)
-        axis.plot([values[0], *values], steps, drawstyle="steps-post", **_look(index))
+        axis.plot([values[0], *values], steps, drawstyle="steps-post", transform=apart[index], **_look(index))
     axis.set_ylim(0, 1.005)
     axis.set_xlabel(panel.label)
     axis.set_yticks([0, 0.25, 0.5, 0.75, 1])
@@ -185,6 +208,28 @@ def _panel(axis: Any, figure: Figure, panel: Panel) -> None:
         axis.text(0.5, 0.5, "no data", ha="center", va="center", transform=axis.transAxes)
     elif panel.log:
         _log_axis(axis, min(shown), max(shown))
+
+
+def _apart(axis: Any, curves: Mapping[int, Sequence[float]], *, log: bool) -> dict[int, Any]:
+    """How to place each curve: those that would cover each other stand side by side, `_APART_PT` points apart."""
+    import numpy as np
+    from matplotlib.transforms import ScaledTranslation
+
+    shares = np.linspace(0.05, 0.95, 19)
+    places = {index: np.quantile(np.log(values) if log else values, shares) for index, values in curves.items()}
+    groups: list[list[int]] = []
+    for index, place in places.items():
+        group = next((g for g in groups if np.median(np.abs(places[g[0]] - place)) < _COVERS), None)
+        if group is None:
+            groups.append([index])
+        else:
+            group.append(index)
+    transforms = {}
+    for group in groups:
+        for number, index in enumerate(group):
+            inches = (number - (len(group) - 1) / 2) * _APART_PT / 72
+            transforms[index] = axis.transData + ScaledTranslation(inches, -inches, axis.figure.dpi_scale_trans)
+    return transforms
 
 
 def _legend(drawn: Any, figure: Figure) -> None:

@@ -9,7 +9,18 @@ from dataclasses import dataclass
 from analysis.measures.client_effect import ClientEffectRow, Effect
 from analysis.measures.dose import DoseRow
 from analysis.measures.order import MINIMUM_RUNS, OrderEffect, OrderEffects
-from analysis.measures.rows import BIN_NAMES, MINIMUM_DOMAINS, SpeedupRow, Verdict
+from analysis.measures.rows import (
+    BIN_NAMES,
+    MINIMUM_DOMAINS,
+    MINIMUM_PAIRS,
+    PairShare,
+    Size,
+    SpeedupRow,
+    Split,
+    SplitBy,
+    Unit,
+    Verdict,
+)
 from analysis.measures.selection import ClientLimits, Identity
 from analysis.measures.stopping import StoppingOutcome
 from analysis.measures.tables import ConfigurationRow
@@ -26,6 +37,9 @@ class ReportFinding:
     name: str
     verdict: Verdict
     sentence: str
+    """All of it."""
+    adds: str
+    """What the columns of Table 2 do not show: for whom, and why; empty if there is nothing."""
 
 
 def findings(rows: Sequence[SpeedupRow], doses: Sequence[DoseRow] = ()) -> list[ReportFinding]:
@@ -34,35 +48,97 @@ def findings(rows: Sequence[SpeedupRow], doses: Sequence[DoseRow] = ()) -> list[
     for row in rows:
         if row.n == 0 or row.verdict is None:
             continue
-        sentence = (
-            f"{row.comparison.config} was faster than {row.comparison.vs} in {render.share_of_runs(row.faster)} "
-            f"({_domains(row)}); median speed-up {render.median_interval(row.median)}, {_test_words(row)}."
-        )
-        sentence += _why_not_called(row)
-        sentence += "".join(_dose_sentence(dose) for dose in doses if dose.comparison == row.comparison)
-        all_findings.append(ReportFinding(name=row.comparison.name, verdict=row.verdict, sentence=sentence))
+        parts = [_split_sentence(row, row.split)] if row.split is not None else []
+        parts += [_split_sentence(row, split) for split in row.splits if _tells_why(row, split)]
+        parts += [_dose_sentence(dose) for dose in doses if dose.comparison == row.comparison and not _is_dose(row)]
+        parts += [_unit_sentence(row)]
+        adds = " ".join(part for part in parts if part)
+        said = [_verdict_sentence(row), _shares_sentence(row), _duration_sentence(row), adds]
+        sentence = " ".join(part for part in said if part)
+        all_findings.append(ReportFinding(name=row.comparison.name, verdict=row.verdict, sentence=sentence, adds=adds))
     return all_findings
 
 
-def _test_words(row: SpeedupRow) -> str:
-    return f"Wilcoxon's test p {_relation(row.p_wilcoxon)}, q {_relation(row.q_bh)}"
+def _verdict_sentence(row: SpeedupRow) -> str:
+    config, vs = row.comparison.config, row.comparison.vs
+    typical = f"{render.typical_interval(row.typical)} times as fast"
+    data = f"q {_relation(row.q_bh)}; {_amount(row.domains, row.n)}"
+    if row.verdict is Verdict.MIXED and row.split is not None:
+        return f"{config} against {vs} is mixed: it depends on {_reason(row, row.split)} ({data})."
+    if row.verdict is Verdict.EQUIVALENT:
+        return f"{config} and {vs} are equivalent, within 2 % of each other: {config} was typically {typical} ({data})."
+    if row.verdict is Verdict.UNDECIDED:
+        return (
+            f"Undecided: {config} was typically {typical} as {vs}, which may be chance ({data}). More domains or "
+            "iterations may tell."
+        )
+    margin = render.margin_text(row.margin)
+    size = f"surely by at least {margin}" if row.size is Size.AT_LEAST else f"perhaps by less than {margin}"
+    if row.typical.low is None:
+        size = f"by how much is open with fewer than {MINIMUM_DOMAINS} domains"
+    return f"{config} was {row.verdict} than {vs}: typically {typical}, {size} ({data})."
+
+
+def _reason(row: SpeedupRow, split: Split) -> str:
+    return render.SPLIT_WORDS[split.by].replace("the reference", row.comparison.vs)
+
+
+def _amount(domains: int, runs: int) -> str:
+    return f"{render.count_of(domains, 'domain')}, {render.count_of(runs, 'run')}"
+
+
+def _shares_sentence(row: SpeedupRow) -> str:
+    """How many domains gain and lose, and the median that the paper prints."""
+
+    def share(share: PairShare) -> str:
+        percentages = share.n >= MINIMUM_PAIRS
+        return f"{render.percent_interval(share)} %" if percentages else f"{share.count} of {share.n}"
+
+    return (
+        f"Of the domains, {share(row.gain)} are at least 2 % faster and {share(row.lose)} at least 2 % slower; the "
+        f"median speed-up is {render.median_interval(row.median)}."
+    )
+
+
+def _duration_sentence(row: SpeedupRow) -> str:
+    if row.handshake is None and row.transfer is None:
+        return ""
+    return f"Handshake: {render.part_text(row.handshake)}; transfer: {render.part_text(row.transfer)} times as fast."
+
+
+def _tells_why(row: SpeedupRow, split: Split) -> bool:
+    """Whether it is by limiter, has several parts, and has not been printed as what a mixed row depends on."""
+    return split.by is SplitBy.LIMITER and len(split.parts) > 1 and (row.split is None or row.split.by is not split.by)
+
+
+def _is_dose(row: SpeedupRow) -> bool:
+    return row.split is not None and row.split.by is SplitBy.DOSE
+
+
+def _split_sentence(row: SpeedupRow, split: Split) -> str:
+    words = {"acted": "in effect", "idle": "without effect"} if split.by is SplitBy.DOSE else {}
+    parts = [
+        f"{words.get(part.name, part.name.replace('_', ' '))} {render.median_text(part.median)} "
+        f"({_amount(part.domains, part.n)})"
+        for part in split.parts
+    ]
+    return f"Median by {_reason(row, split)}: {', '.join(parts)}."
+
+
+def _unit_sentence(row: SpeedupRow) -> str:
+    if row.typical.unit is not Unit.PROVIDER:
+        return ""
+    return (
+        "Effects may differ more between providers than between the domains of one "
+        f"(p {_relation(row.typical.p_providers)}), so the typical speed-up and its interval count each of the "
+        f"{row.typical.units} providers once."
+    )
 
 
 def _relation(value: float | None) -> str:
     """`= 0.034` or `< 0.001`."""
     text = render.chance_text(value)
     return f"< {text[1:]}" if text.startswith("<") else f"= {text}"
-
-
-def _why_not_called(row: SpeedupRow) -> str:
-    """What keeps a significant difference from being called, if something does."""
-    significant = row.q_bh is not None and row.q_bh < SIGNIFICANCE
-    if row.verdict is not Verdict.UNDECIDED or not significant or row.margin is None:
-        return ""
-    if row.median.low is None:
-        return f" Not called, as fewer than {MINIMUM_DOMAINS} domains have no interval."
-    margin = f"{100 * (row.margin - 1):.1f} %" if math.isfinite(row.margin) else "the noise floor's, which is unbounded"
-    return f" Speed-ups differ from 1, but the interval of the median reaches into the margin ({margin})."
 
 
 def _dose_sentence(row: DoseRow) -> str:
@@ -73,11 +149,7 @@ def _dose_sentence(row: DoseRow) -> str:
         parts.append(f"{render.median_interval(row.idle.median)} in {row.idle.n} without")
     if row.unknown.n:
         parts.append(f"{render.median_interval(row.unknown.median)} in {row.unknown.n} for which it is unknown")
-    return f" Median by dose, runs: {', '.join(parts)}." if parts else ""
-
-
-def _domains(row: SpeedupRow) -> str:
-    return f"{row.domains} {'domain' if row.domains == 1 else 'domains'}"
+    return f"Median by dose, runs: {', '.join(parts)}." if parts else ""
 
 
 def noise_sentences(rows: Sequence[SpeedupRow]) -> list[str]:
@@ -238,7 +310,7 @@ def identity_sentences(counted: Identity, *, only_hits: bool) -> list[str]:
 def interval_note(rows: Sequence[SpeedupRow]) -> str | None:
     """The reason for missing intervals, if any are."""
     if any(0 < row.domains < MINIMUM_DOMAINS for row in rows):
-        return f"Rows from fewer than {MINIMUM_DOMAINS} domains have no interval and no verdict but undecided."
+        return f"Rows from fewer than {MINIMUM_DOMAINS} domains have no interval, so the size of their effects is open."
     return None
 
 
@@ -251,11 +323,16 @@ def method_sentences(rows: Sequence[SpeedupRow]) -> list[str]:
     ]
     if effects:
         sentences.append(
-            "Tests: Wilcoxon's signed-rank test of the medians of domains; q: false discovery rate (Benjamini and "
-            f"Hochberg) over the {len(effects)} declared effects of the table. Faster or slower: q is below "
-            f"{SIGNIFICANCE:g}, and the interval of the median lies beyond the margin{_margins(effects)}: 2 %, or the "
-            "noise floor's median if that is farther from 1. Equivalent: two one-sided tests show medians and ranks "
-            "within 2 % of 1. Else undecided."
+            "Typical: Hodges and Lehmann's estimate over domains, or the mean of providers where their effects may "
+            "differ. Gain, lose: domains that are at least 2 % faster or slower. q: false discovery rate (Benjamini "
+            f"and Hochberg) over all tests of the table: the direction of each of its {len(effects)} declared effects "
+            "(Wilcoxon's signed-rank test of the medians of domains), and whether parts of the runs differ."
+        )
+        sentences.append(
+            f"Faster or slower: q is below {SIGNIFICANCE:g}. At least: the interval of the typical speed-up lies "
+            f"beyond the margin{_margins(effects)}, 2 % or the noise floor's if that is larger; perhaps less: it does "
+            "not. Mixed: some gain (or lose) and others do not, as the named split shows. Equivalent: two one-sided "
+            "tests show medians and ranks within 2 % of 1. Else undecided: more data may tell."
         )
     return sentences
 

@@ -1,6 +1,6 @@
 """Plots that need no script: the forest plot, on the page and in a terminal, and bars of limiters.
 
-The forest plot has each comparison's median speed-up with its interval, beside the margin that noise sets. Positions
+The forest plot has each comparison's typical speed-up with its interval, beside the margin that noise sets. Positions
 are per cent of a plot's width, so the page draws them at any width; those of the forest plot are on a log scale.
 """
 
@@ -13,7 +13,7 @@ from typing import TextIO
 
 from analysis.captures.limiter import Limiter
 from analysis.measures.limiters import LimiterRow
-from analysis.measures.rows import SpeedupRow
+from analysis.measures.rows import SpeedupRow, Verdict
 from analysis.report import render
 from analysis.report.findings import ReportFinding
 from core import terminal
@@ -32,6 +32,8 @@ _COLUMNS = 33
 _BLANK = "·"
 """Between marks: headings would break at spaces."""
 _WORDS = ("comparison", "verdict")
+_ANSWER = ("comparison", "verdict", "typical", "interval", "domains", "runs")
+"""What stays on a narrow terminal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,18 +45,30 @@ class ForestRow:
     name: str
     role: Role
     verdict: str
+    words: str
+    """The verdict with its size or its split, e.g. `faster, at least 2 %`; empty for other roles than effects."""
     sentence: str
+    adds: str
+    """The part of the sentence that the columns do not show."""
     n: int
     domains: int
+    amount: str
+    """`16 domains, 48 runs`."""
     median: str
+    typical: str
     interval: str
-    """Both as text; the interval is empty if there is none."""
+    """Of the typical speed-up, empty if there is none; all three as text."""
+    gain: str
+    lose: str
+    """Per cent of the domains that are at least 2 % faster, or slower, as text."""
+    durations: str
+    """`2.00 and 0.99`: median speed-ups of handshake and transfer, where TCP and QUIC are compared."""
     q: str
     """The q-value as text; empty for other roles than effects."""
     band: tuple[float, float] | None
     """Positions [%] of the margin that the interval has to leave: 2 %, or the noise floor's if that is larger."""
     at: float | None
-    """Position of the median [%]; None if only bounds are known."""
+    """Position of the typical speed-up [%]; None if only bounds are known."""
     low: float | None
     high: float | None
     """Positions of the interval's ends [%], within the plot."""
@@ -72,8 +86,6 @@ class Forest:
     """Position [%] and label."""
     one: float
     """Position of a speed-up of 1 [%]."""
-    ends: tuple[float, float]
-    """Natural logarithms of the speed-ups at both ends of the plot."""
 
 
 def forest(rows: Sequence[SpeedupRow], findings: Sequence[ReportFinding]) -> Forest:
@@ -83,39 +95,43 @@ def forest(rows: Sequence[SpeedupRow], findings: Sequence[ReportFinding]) -> For
         findings: those of the same rows (`findings.findings`).
     """
     shown = [(index, row) for index, row in enumerate(rows) if row.n]
-    medians = [row.median for _, row in shown]
-    axis = _Axis.of([value for median in medians for value in (median.value, median.low, median.high)])
+    axis = _Axis.of([v for _, row in shown for v in (row.typical.value, row.typical.low, row.typical.high)])
     by_name = {finding.name: finding for finding in findings}
     return Forest(
         rows=tuple(_row(index, row, axis, by_name.get(row.comparison.name)) for index, row in shown),
         ticks=axis.ticks(),
         one=axis.place(1.0),
-        ends=(axis.low, axis.high),
     )
 
 
 def _row(index: int, row: SpeedupRow, axis: _Axis, finding: ReportFinding | None) -> ForestRow:
-    median = row.median
-    interval = ""
-    if median.low is not None and median.high is not None:
-        interval = render.median_interval(median).partition(" ")[2]
+    typical = row.typical
+    whole = render.typical_interval(typical)
+    durations = (row.handshake, row.transfer)
     return ForestRow(
         index=index,
         name=row.comparison.name,
         role=row.comparison.role,
         verdict=finding.verdict if finding else "",
+        words=render.verdict_words(row) if finding else "",
         sentence=finding.sentence if finding else "",
+        adds=finding.adds if finding else "",
         n=row.n,
         domains=row.domains,
-        median=render.median_text(median),
-        interval=interval,
+        amount=f"{render.count_of(row.domains, 'domain')}, {render.count_of(row.n, 'run')}",
+        median=render.median_text(row.median),
+        typical=whole.partition(" ")[0],
+        interval=whole.partition(" ")[2],
+        gain=render.percent(row.gain),
+        lose=render.percent(row.lose),
+        durations="" if durations == (None, None) else " and ".join(map(render.part_text, durations)),
         q=render.chance_text(row.q_bh) if row.q_bh is not None else "",
         band=(axis.place(1 / row.margin), axis.place(row.margin)) if row.margin else None,
-        at=None if median.value is None else axis.place(median.value),
-        low=None if median.low is None else axis.place(median.low),
-        high=None if median.high is None else axis.place(median.high),
-        cut_low=median.low is not None and axis.is_outside(median.low),
-        cut_high=median.high is not None and axis.is_outside(median.high),
+        at=None if typical.value is None else axis.place(typical.value),
+        low=None if typical.low is None else axis.place(typical.low),
+        high=None if typical.high is None else axis.place(typical.high),
+        cut_low=typical.low is not None and axis.is_outside(typical.low),
+        cut_high=typical.high is not None and axis.is_outside(typical.high),
     )
 
 
@@ -172,7 +188,13 @@ class FirstScreen:
             full = cells(self.forest)
             plot = full[0].index(_ruler(self.forest))
             narrow = [[cell for index, cell in enumerate(line) if index != plot] for line in full]
-            terminal.print_table(to, (full, narrow), title=self.question, words=(*_WORDS, full[0][plot]))
+            kept = [narrow[0].index(name) for name in _ANSWER]
+            answer = [[line[index] for index in kept] for line in narrow]
+            terminal.print_table(to, (full, narrow, answer), title=self.question, words=(*_WORDS, full[0][plot]))
+            for row in self.forest.rows:
+                if row.verdict == Verdict.MIXED:
+                    terminal.print_line(to, f"{row.name}: {row.adds}")
+            to.print()
         else:
             terminal.print_line(to, self.question)
             terminal.print_line(to, "No two configurations could be compared.")
@@ -182,10 +204,14 @@ class FirstScreen:
 
 def cells(forest: Forest) -> list[list[str]]:
     """Heading and rows of the table."""
-    heading = ["comparison", "verdict", _ruler(forest), "median", "interval", "q", "n"]
-    lines = [
-        [row.name, row.verdict, _plot(row, forest), row.median, row.interval, row.q, str(row.n)] for row in forest.rows
-    ]
+    by_part = any(row.durations for row in forest.rows)
+    heading = ["comparison", "verdict", _ruler(forest), "typical", "interval", "gain %", "lose %"]
+    heading += [*(["handshake, transfer"] if by_part else []), "q", "domains", "runs"]
+    lines = []
+    for row in forest.rows:
+        line = [row.name, row.words, _plot(row, forest), row.typical, row.interval, row.gain, row.lose]
+        line += [row.durations or "–"] if by_part else []
+        lines.append([*line, row.q, str(row.domains), str(row.n)])
     return [heading, *lines]
 
 
@@ -202,7 +228,7 @@ def _ruler(forest: Forest) -> str:
 
 
 def _plot(row: ForestRow, forest: Forest) -> str:
-    """`░` margin, `┊` a speed-up of 1, `─` interval, `●` median."""
+    """`░` margin, `┊` a speed-up of 1, `─` interval, `●` typical speed-up."""
     line = [_BLANK] * _COLUMNS
     if row.band is not None:
         first, last = map(_column, row.band)

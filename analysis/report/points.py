@@ -18,6 +18,7 @@ from analysis.measures import costs, tables, truth
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.limiters import limiter_of
 from analysis.measures.pairs import Metric, pair
+from analysis.measures.rows import BIN_EDGES, MINIMUM_PAIRS
 from analysis.measures.selection import Selection
 from analysis.report import figures
 from core.domain import Comparison, Download, Outcome, Transport
@@ -50,6 +51,8 @@ class Point:
     comparison: Comparison
     record: Record
     """The download of `comparison.config`."""
+    limiter: str
+    """What limited the reference: what `comparison.config` could change; empty if it is unknown."""
     low: float
     """The speed-up is `low` if `low == high`, else strictly between (a censored download)."""
     high: float
@@ -74,7 +77,15 @@ def points(dataset: Dataset, *, metric: Metric, selection: Selection) -> list[Po
             record, reference = records[config], records[vs]
             both = zip(parts(reference.download), parts(record.download), strict=True)
             speedups = tuple(old / new if old and new else None for old, new in both)
-            point = Point(comparison=comparison, record=record, low=low, high=high, parts=speedups, path=paths[run])
+            point = Point(
+                comparison=comparison,
+                record=record,
+                limiter=limiter_of(reference) or "",
+                low=low,
+                high=high,
+                parts=speedups,
+                path=paths[run],
+            )
             of_run[run].append(point)
     return [point for members in of_run.values() for point in members]
 
@@ -115,12 +126,15 @@ def document(all_points: Sequence[Point], comparisons: Sequence[Comparison]) -> 
     rows = []
     for p in shown:
         where = [places[kind].get(of(p)) for kind, of in _KINDS.items()]
-        numbers = (p.low, p.high, *p.parts, p.path.rtt_ms, p.path.size_bytes, p.path.bdp)
-        rows.append([order[p.comparison.name], *where, p.record.download.iteration, *map(_short, numbers)])
+        bounds = map(_speedup, (p.low, p.high))
+        numbers = map(_short, (*p.parts, p.path.rtt_ms, p.path.size_bytes, p.path.bdp))
+        rows.append([order[p.comparison.name], *where, p.record.download.iteration, *bounds, *numbers])
     page = {
         "comparisons": [{"name": c.name, "role": c.role.value} for c in comparisons],
         "names": names,
         "points": rows,
+        "bins": BIN_EDGES,
+        "fewest": MINIMUM_PAIRS,
     }
     return page, len(runs) - len(kept)
 
@@ -128,10 +142,17 @@ def document(all_points: Sequence[Point], comparisons: Sequence[Comparison]) -> 
 _KINDS: Mapping[str, Callable[[Point], str]] = {
     "vantage": lambda point: point.record.download.vantage,
     "provider": lambda point: point.record.download.provider,
-    "limiter": lambda point: limiter_of(point.record) or "",
+    "limiter": lambda point: point.limiter,
     "domain": lambda point: point.record.download.domain,
 }
 """Names by which the page filters and colours."""
+
+
+def _speedup(value: float) -> float | None:
+    """As `_short`, but exact where rounding would change its bin, or whether it is above 1."""
+    rounded = _short(value)
+    crosses = rounded is not None and any(min(rounded, value) <= edge <= max(rounded, value) for edge in BIN_EDGES)
+    return value if crosses else rounded
 
 
 def _short(value: float | None) -> float | None:
@@ -141,15 +162,15 @@ def _short(value: float | None) -> float | None:
     return float(f"{value:.{_DIGITS}g}")
 
 
-def part_cells(all_points: Sequence[Point], comparisons: Sequence[Comparison]) -> list[list[str]]:
-    """Heading and rows: the median speed-up of each part of the downloads, each domain counting once as in Table 2."""
-    cells = [["comparison", "n", *PARTS]]
-    for comparison in comparisons:
+def part_lines(all_points: Sequence[Point], comparisons: Sequence[Comparison]) -> list[tuple[int, list[str]]]:
+    """Comparisons with pairs, by index: name, n, and the median speed-up of each part; each domain counts once."""
+    lines = []
+    for index, comparison in enumerate(comparisons):
         members = [point for point in all_points if point.comparison == comparison]
         if members:
-            medians = [_median(members, index) for index in range(len(PARTS))]
-            cells.append([comparison.name, str(len(members)), *medians])
-    return cells
+            medians = [_median(members, part) for part in range(len(PARTS))]
+            lines.append((index, [comparison.name, str(len(members)), *medians]))
+    return lines
 
 
 def _median(members: Sequence[Point], part: int) -> str:

@@ -21,8 +21,11 @@ from analysis.measures.rows import (
     MINIMUM_PAIRS,
     Median,
     PairShare,
+    Size,
     SpeedupRow,
     SpeedupSummary,
+    SplitBy,
+    Typical,
 )
 from analysis.measures.tables import ConfigurationRow, Table1Row, provider_rank, transport_rank
 from core.untrusted import plain
@@ -61,6 +64,8 @@ SUMMARY_CSV = (
     *("comparison", "role", "config", "vs", "n", "faster", "slower", *BIN_NAMES),
     *("tie", "undecided", "bin_undecided", "bounds", "domains"),
     *("median", "median_low", "median_high", "median_least", "median_most"),
+    *("typical", "typical_low", "typical_high", "typical_least", "typical_most"),
+    *(f"{name}{end}" for name in ("gain", "lose") for end in ("", "_low", "_high")),
     *("faster_low", "faster_high", "slower_low", "slower_high"),
     *(f"{name}_{end}" for name in BIN_NAMES for end in ("low", "high")),
     "excluded",
@@ -69,7 +74,9 @@ SUMMARY_CSV = (
 
 TABLE2_CSV = (
     *SUMMARY_CSV,
-    *("p_wilcoxon", "p_clusters", "p_sign", "p_equivalence", "q_bh", "q_by", "verdict", "margin"),
+    *("p_wilcoxon", "p_clusters", "p_sign", "p_equivalence", "q_bh", "q_by"),
+    *("verdict", "size", "margin", "mixed_by", "q_parts", "typical_unit", "typical_units", "p_providers"),
+    *("handshake", "transfer"),
     *("median_low90", "median_high90"),
     *(f"{name.lower()}_{end}" for name in LARGER_CLUSTERS for end in ("clusters", "low", "high", "p")),
     *("planned_n", "planned_faster", "planned_faster_low", "planned_faster_high", "planned_slower"),
@@ -79,17 +86,26 @@ TABLE2_CSV = (
 """Columns of table2.csv; with `--by`, preceded by the group's column (`vantage`, `provider`, `iteration`)."""
 
 CLIENT_EFFECTS_CSV = (
-    "what",
-    "name",
-    "over",
-    "n",
-    "domains",
+    *("what", "name", "over", "n", "domains"),
     *(f"ratio{end}" for end in ("", "_low", "_high", "_least", "_most")),
 )
 """Columns of client_effects.csv."""
 
 LIMITERS_CSV = ("configuration", "provider", "n", "missing", *Limiter, *(f"{name}_time" for name in Limiter))
 """Columns of limiters.csv: shares of the downloads, then of the time."""
+
+SPLITS_CSV = (
+    *("comparison", "by", "p", "part", "n", "domains"),
+    *("median", "median_least", "median_most", "sure_low", "sure_high"),
+)
+"""Columns of splits.csv: a line for each part of each row; `sure` is the 99 % interval of its typical speed-up."""
+
+SPLIT_WORDS = {
+    SplitBy.LIMITER: "what limited the reference",
+    SplitBy.DOSE: "whether an option took effect",
+    SplitBy.PROVIDER: "the provider",
+    SplitBy.VANTAGE: "the vantage point",
+}
 
 DOSE_CSV = ("dose", "acted", *SUMMARY_CSV)
 """Columns of dose.csv; `acted` is yes, no or unknown, and each comparison has a line for each."""
@@ -191,33 +207,89 @@ def configuration_cells(rows: Sequence[ConfigurationRow]) -> Cells:
     return cells
 
 
-def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 4) -> Cells:
-    """Heading and rows, all with q-value and verdict.
+def typical_interval(typical: Typical) -> str:
+    """`1.31 [1.10–1.54]`, without the interval if there is none."""
+    median = Median(value=typical.value, least=typical.least, most=typical.most, low=typical.low, high=typical.high)
+    return median_interval(median)
+
+
+def verdict_words(row: SpeedupRow) -> str:
+    """`faster, at least 2 %`, `slower, perhaps less`, `mixed by limiter`, `equivalent`; `–`: none."""
+    if row.verdict is None:
+        return "–"
+    if row.split is not None:
+        return f"{row.verdict} by {row.split.by}"
+    if row.size is None:
+        return row.verdict
+    size = f"at least {margin_text(row.margin)}" if row.size is Size.AT_LEAST else "perhaps less"
+    return f"{row.verdict}, {size}"
+
+
+def margin_text(margin: float | None) -> str:
+    """`2 %`, `3.1 %`; a noise floor of which only a bound is known has none."""
+    return f"{100 * (margin - 1):.2g} %" if margin and math.isfinite(margin) else "the noise floor"
+
+
+def count_of(number: int, thing: str) -> str:
+    """`1 run`, `48 runs`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 5) -> Cells:
+    """Heading and rows; verdict, typical speed-up, domains and runs always.
 
     Args:
-        detail: 4 is everything; 3: no intervals of the shares and no p; 2: those, but no bins; 1: none of these; 0: no
-            shares either.
+        detail: 5 is everything; 4: no intervals of shares and no p; 3: intervals of the domains' shares, no bins; 2: no
+            shares of runs; 1: neither medians nor parts of the download; 0: no shares, no q.
     """
-    full, bins = detail in (4, 2), BIN_NAMES if detail >= 3 else ()
-    show = percent_interval if full else percent
-    open_ended = any(row.undecided.count or row.tie.count for row in rows)
-    has_differences = detail >= 3 and any(row.differs_in for row in rows)
-    heading = ["comparison", *(["differs in"] if has_differences else []), "n"]
-    if detail:
-        heading += ["faster %", "slower %", *(["equal %", "undecided %"] if open_ended else []), *bins]
-    cells = [[*heading, "median", *(["p"] if full else []), "q", "verdict"]]
+    runs = percent_interval if detail == 5 else percent
+    domains = percent_interval if detail in (5, 3) else percent
+    bins = BIN_NAMES if detail > 3 else ()
+    open_ended = detail > 2 and any(row.undecided.count or row.tie.count for row in rows)
+    by_part = detail > 1 and any(row.handshake is not None for row in rows)
+    has_differences = detail > 3 and any(row.differs_in for row in rows)
+    cells = [["comparison", *(["differs in"] if has_differences else []), "verdict", "typical"]]
+    cells[0] += ["median"] if detail > 1 else []
+    cells[0] += ["gain %", "lose %"] if detail else []
+    cells[0] += (
+        ["faster %", "slower %", *(["equal %", "undecided %"] if open_ended else []), *bins] if detail > 2 else []
+    )
+    cells[0] += ["handshake", "transfer"] if by_part else []
+    cells[0] += [*(["p"] if detail == 5 else []), *(["q"] if detail else []), "domains", "runs"]
     for row in rows:
-        line = [row.comparison.name, *([row.differs_in or "–"] if has_differences else []), str(row.n)]
-        if detail:
-            line += [show(row.faster), show(row.slower)]
+        line = [row.comparison.name, *([row.differs_in or "–"] if has_differences else [])]
+        line += [verdict_words(row), typical_interval(row.typical)]
+        line += [median_text(row.median)] if detail > 1 else []
+        line += [domains(row.gain), domains(row.lose)] if detail else []
+        if detail > 2:
+            line += [runs(row.faster), runs(row.slower)]
             line += [percent(row.tie), percent(row.undecided)] if open_ended else []
             line += [percent(share) for share in row.bins] if bins else []
-        line += [median_interval(row.median), *([chance_text(row.p_wilcoxon)] if full else [])]
-        cells.append([*line, chance_text(row.q_bh), row.verdict or "–"])
+        line += [part_text(row.handshake), part_text(row.transfer)] if by_part else []
+        line += [chance_text(row.p_wilcoxon)] if detail == 5 else []
+        line += [chance_text(row.q_bh)] if detail else []
+        cells.append([*line, str(row.domains), str(row.n)])
     return cells
 
 
-TABLE2_DETAILS = (4, 3, 2, 1, 0)
+def part_text(speedup: float | None) -> str:
+    """`2.00`; `–` if it is unknown."""
+    return "–" if speedup is None else f"{speedup:.2f}"
+
+
+def by_limiter_cells(rows: Sequence[SpeedupRow]) -> Cells:
+    """Heading and rows: the median speed-up of the runs in which the same limited the reference, and their number."""
+    splits = [(row, split) for row in rows for split in row.splits if split.by is SplitBy.LIMITER and row.verdict]
+    present = {part.name for _, split in splits for part in split.parts}
+    shown = [name for name in Limiter if name in present]
+    cells = [["comparison", "reference", *(name.value.replace("_", " ") for name in shown)]]
+    for row, split in splits:
+        parts = {part.name: f"{median_text(part.median)} ({part.n})" for part in split.parts}
+        cells.append([row.comparison.name, row.comparison.vs, *(parts.get(name, "–") for name in shown)])
+    return cells if shown else []
+
+
+TABLE2_DETAILS = (5, 4, 3, 2, 1, 0)
 """Forms of Table 2, the widest first."""
 
 
@@ -228,7 +300,7 @@ def evidence_cells(rows: Sequence[SpeedupRow]) -> Cells:
     for row in rows:
         line = [row.comparison.name, str(row.domains)]
         line += map(chance_text, (row.p_wilcoxon, row.p_clusters, row.p_sign, row.q_bh, row.q_by))
-        line += [row.verdict or "–", *(_larger_text(row, name) for name in LARGER_CLUSTERS)]
+        line += [verdict_words(row), *(_larger_text(row, name) for name in LARGER_CLUSTERS)]
         line += [f"{median_interval(row.intention.median)} of {row.intention.n}"]
         line += [f"{row.failures.config_only}:{row.failures.vs_only}", chance_text(row.failures.p)]
         cells.append(line)
@@ -337,6 +409,25 @@ def markdown(cells: Cells) -> str:
     return line(cells[0]) + f"| {rule} |\n" + "".join(line(row) for row in cells[1:])
 
 
+_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
+    character: f"\\{character}" for character in "&%$#_{}"
+}
+_LATEX |= {"<": r"\textless{}", ">": r"\textgreater{}", "∞": r"$\infty$", "…": r"\ldots{}", "–": "--"}
+
+
+def escape_latex(text: str) -> str:
+    """Escapes text that would start a command or a comment, or end a cell."""
+    return "".join(_LATEX.get(character, character) for character in plain(text))
+
+
+def latex(cells: Cells) -> str:
+    """A LaTeX table (booktabs); the first row is the heading."""
+    lines = [" & ".join(escape_latex(cell) for cell in line) + r" \\" for line in cells]
+    columns = "l" + "r" * (len(cells[0]) - 1)
+    body = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", lines[0], r"\midrule", *lines[1:]]
+    return "\n".join([*body, r"\bottomrule", r"\end{tabular}", ""])
+
+
 def csv_text(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
     """CSV (RFC 4180, but lines end with a line feed); unknown values are empty."""
     out = io.StringIO()
@@ -377,6 +468,11 @@ def _summary(row: SpeedupSummary) -> dict[str, Any]:
     for name, share in [("faster", row.faster), ("slower", row.slower), *zip(BIN_NAMES, row.bins, strict=True)]:
         flat |= {name: share.share, f"{name}_low": share.low, f"{name}_high": share.high}
     flat |= {name: getattr(row, name).share for name in ("tie", "undecided", "bin_undecided")}
+    for name, share in (("gain", row.gain), ("lose", row.lose)):
+        flat |= {name: share.share, f"{name}_low": share.low, f"{name}_high": share.high}
+    typical = row.typical
+    flat |= {"typical": typical.value, "typical_low": typical.low, "typical_high": typical.high}
+    flat |= {"typical_least": typical.least, "typical_most": typical.most}
     median = dataclasses.asdict(row.median)
     return flat | {"median": median.pop("value"), **{f"median_{name}": value for name, value in median.items()}}
 
@@ -398,6 +494,10 @@ def _evidence(row: SpeedupRow) -> dict[str, Any]:
         for name in ("p_wilcoxon", "p_clusters", "p_sign", "p_equivalence", "q_bh", "q_by", "margin")
     }
     flat["verdict"] = None if row.verdict is None else row.verdict.value
+    flat |= {"size": None if row.size is None else row.size.value, "q_parts": row.q_parts}
+    flat |= {"mixed_by": None if row.split is None else row.split.by.value}
+    flat |= {"typical_unit": row.typical.unit.value, "typical_units": row.typical.units}
+    flat |= {"p_providers": row.typical.p_providers, "handshake": row.handshake, "transfer": row.transfer}
     for name in LARGER_CLUSTERS:
         larger = row.larger.get(name)
         for end in ("clusters", "low", "high", "p"):
@@ -421,6 +521,37 @@ def dose_rows(rows: Sequence[DoseRow]) -> list[dict[str, Any]]:
         for name, part in row.parts
         for flat in [_summary(part)]
     ]
+
+
+def split_rows(rows: Sequence[SpeedupRow], *, by: str | None = None) -> list[dict[str, Any]]:
+    """Flat rows for CSV and JSON: the columns of `SPLITS_CSV`."""
+    return [
+        ({by: row.group} if by else {})
+        | {"comparison": row.comparison.name, "by": split.by.value, "p": split.p}
+        | {"part": part.name, "n": part.n, "domains": part.domains, "median": part.median.value}
+        | {"median_least": part.median.least, "median_most": part.median.most}
+        | dict(zip(("sure_low", "sure_high"), part.sure or (None, None), strict=True))
+        for row in rows
+        for split in row.splits
+        for part in split.parts
+    ]
+
+
+_CSV: Mapping[str, tuple[Sequence[str], Callable[[Sequence[Any]], Sequence[Mapping[str, Any]]]]] = {
+    "table1": (TABLE1_CSV, table1_rows),
+    "configurations": (CONFIGURATIONS_CSV, configuration_rows),
+    "table2": (TABLE2_CSV, table2_records),
+    "splits": (SPLITS_CSV, split_rows),
+    "dose": (DOSE_CSV, dose_rows),
+    "client_effects": (CLIENT_EFFECTS_CSV, client_effect_rows),
+    "limiters": (LIMITERS_CSV, limiter_rows),
+}
+
+
+def csv_table(name: str, rows: Sequence[Any]) -> str:
+    """A table of `tables/`, by its stem, as CSV."""
+    header, flat = _CSV[name]
+    return csv_text(header, flat(rows))
 
 
 def finite(value: Any) -> Any:

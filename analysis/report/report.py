@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -114,6 +114,19 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
     point_document, runs_left_out = points.document(pairs, dataset.design.comparisons)
     server_cells, servers_left_out = campaign.server_cells(dataset)
     downloads = [record.download for record in dataset.records]
+    table1 = tables.table1(dataset)
+    drawings = figures.plan(dataset, selection=options.selection)
+    of_tables: dict[str, Sequence[Any]] = {
+        "table1": table1,
+        "configurations": states,
+        "table2": main,
+        "dose": doses,
+        "client_effects": by_client,
+        "limiters": limited,
+    }
+    csv = {name: render.csv_table(name, rows) for name, rows in of_tables.items()}
+    if sum(map(len, drawings[0].lines.values())) <= figures.MOST_ROWS:
+        csv["figures"] = render.csv_text(*figures.data_rows(drawings[0]))
     ordered = order.order_effects(dataset.downloads, unproven=options.selection.unproven)
     stopped = stopping.stoppings(dataset, unproven=options.selection.unproven)
     sentences = [
@@ -129,6 +142,7 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
     return {
         "title": campaign.title(downloads),
         "question": campaign.question(dataset),
+        "names": campaign.names(dataset.design),
         "facts": campaign.facts(dataset),
         "treatment": findings.treatment_sentence(states, unproven=options.selection.unproven),
         "forest": plot,
@@ -137,11 +151,11 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "stopping_cells": findings.stopping_cells(stopped),
         "order_cells": findings.order_cells(ordered),
         "sentences": [sentence for sentence in sentences if sentence],
-        "data": _shown(point_document | {"axis": plot.ends, "series": list(drawn.values())}),
+        "data": _shown(point_document | {"series": list(drawn.values())}) | {"csv": csv},
         "max_points": f"{points.MAX_POINTS:,}",
         "points_left_out": runs_left_out,
         "parts": points.PARTS,
-        "part_cells": points.part_cells(pairs, dataset.design.comparisons),
+        "part_lines": points.part_lines(pairs, dataset.design.comparisons),
         "bins": BIN_NAMES,
         "slow_bins": _SLOW_BINS,
         "metric": render.METRIC_WORDS[options.metric],
@@ -159,7 +173,7 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "limiter_order": list(Limiter),
         "table2_more": list(_more_tables(dataset, options)),
         "configurations": dataset.design.cells(),
-        "table1": render.table1_wide(tables.table1(dataset)),
+        "table1": render.table1_wide(table1),
         "states": render.configuration_cells(states),
         "causes": checks.cause_table(states),
         "excluded": checks.excluded_cells(main),
@@ -168,7 +182,8 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "servers_left_out": servers_left_out,
         "truth": checks.expected_matrix(known, dataset.design),
         "conservation": checks.conservation(downloads),
-        "figures": _drawings(dataset, options.selection),
+        "figures": _drawings(drawings),
+        "has_figure_data": "figures" in csv,
         "environments": [(str(f.path), list(_flatten(f.environment))) for f in dataset.folders if f.environment],
         "compositions": [
             (campaign.composition_cells(f.composition), list(campaign.composition_sentences(f.composition)))
@@ -193,12 +208,9 @@ def _selection_sentences(dataset: Dataset, selection: Selection) -> list[str | N
     ]
 
 
-def _drawings(dataset: Dataset, selection: Selection) -> list[tuple[str, Markup]]:
-    """Title and SVG of each figure."""
-    return [
-        (figure.title, Markup(figures.inline_svg(figure)))  # noqa: S704 - our own drawing, with labels as paths
-        for figure in figures.plan(dataset, selection=selection)
-    ]
+def _drawings(planned: Sequence[figures.Figure]) -> list[tuple[str, Markup]]:
+    """Title and SVG of each figure: our own drawings, with labels as paths."""
+    return [(figure.title, Markup(figures.inline_svg(figure))) for figure in planned]  # noqa: S704
 
 
 def _shown(value: Any) -> Any:

@@ -24,9 +24,11 @@ from core.files.study import Cell, Claim, pairs
 CHANCE = 0.05
 """Of one or more wrong verdicts in a study."""
 SHUFFLES = 4_000
-_TINY = 1e-12
-_FARTHEST = 512.0
+_FARTHEST = 64.0
+"""Steps (10 %, or a typical spread) after which the end of an interval is infinite."""
 _HALVINGS = 10
+_TINY = 1e-12
+"""Least variance, of a typical one, against rounding."""
 
 Weights = Sequence[tuple[float, Floats]]
 """A weight and the values of each cell."""
@@ -235,7 +237,7 @@ class Spread:
         return self._end(-1.0, 1 - confidence), self._end(1.0, 1 - confidence)
 
     def _end(self, sign: float, refused: float) -> float:
-        unit = sign * (0.1 if self._logarithms else 0.1 * self._typical)
+        unit = sign * (0.1 if self._logarithms else self._typical)
         inner, outer = 0.0, 1.0
         while self.chance(self.value + unit * outer) > refused:
             inner, outer = outer, 2 * outer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ def plan(flows: Flows) -> list[Plot]:
             Plot(
                 name=f"figure-{number}",
                 figure=figure,
-                title=f"{number}. {figure.title or flows.study.metrics[figure.metric].help.rstrip('.')}",
+                title=f"{number}. {figure.title or f'{_unit_of(figure.metric)} by {_unit_of(figure.draw.x)}'}",
                 rows=rows,
                 second=_rows(flows, figure, "gain_percent") if figure.metric == "gain_ms" else {},
                 levels={place: list(dict.fromkeys(key[at] for key in rows)) for at, place in enumerate(_PLACES)},
@@ -91,7 +92,8 @@ def draw(plot: Plot, kind: str, *, inline: bool = False) -> bytes:
                     axis.set_xlabel(_unit_of(plot.figure.draw.x))
         handles = list(_legend(plot))
         if handles:
-            drawn.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 6), frameon=False)
+            across = max(1, int(_size(plot)[0] / 1.6))
+            drawn.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), across), frameon=False)
         if not inline:
             drawn.suptitle(plot.title, x=0.012, ha="left", fontsize=11)
     return out.getvalue()
@@ -128,7 +130,7 @@ def _panel(axis: Any, plot: Plot, row: str, column: str, *, last: bool) -> None:
                 axis.annotate("†", (where, one.mean), ha="center", va="bottom", fontsize=9)
         if other is not None:
             second = [plot.second[row, column, colour, hatch, x].mean for x in xs]
-            other.plot(at_x, second, "D", markersize=3.5, markerfacecolor="none", color=INK, linewidth=0)
+            other.plot(at_x, second, "D:", markersize=3.5, markerfacecolor="none", color=INK, linewidth=0.6)
     if draw_as.round_trips:
         _round_trips(axis, plot, row, column, places, whole=numbers is not None)
     _scales(axis, plot, places, numbers)
@@ -207,13 +209,22 @@ def _scales(axis: Any, plot: Plot, places: Mapping[str, float], numbers: Sequenc
         axis.set_xscale("log")
         axis.minorticks_off()
     ticks, labels = list(places.values()), list(places)
-    axis.set_xticks(ticks, labels, rotation=90 if len("".join(labels)) > 40 else 0)
+    axis.set_xticks(ticks, labels, rotation=90 if _crowded(ticks, labels, is_log=axis.get_xscale() == "log") else 0)
     if numbers is None:
         axis.set_xlim(-0.6, len(ticks) - 0.4)
     if "y" in log:
         axis.set_yscale("log")
-    elif axis.get_ylim()[0] > 0:
-        axis.set_ylim(bottom=0)
+    elif all(row.mean >= 0 for row in plot.rows.values()):
+        axis.set_ylim(bottom=0)  # intervals of few repetitions may reach below
+
+
+def _crowded(ticks: Sequence[float], labels: Sequence[str], *, is_log: bool) -> bool:
+    """Whether labels of ticks would touch in a panel of usual width."""
+    places = [math.log(tick) for tick in ticks] if is_log else list(ticks)
+    span = (max(places) - min(places)) or 1.0
+    order = sorted(range(len(places)), key=places.__getitem__)
+    gaps = [(places[after] - places[before]) / span for before, after in itertools.pairwise(order)]
+    return any(gap < 0.012 * len(labels[at]) for gap, at in zip(gaps, order, strict=False))
 
 
 def _legend(plot: Plot) -> Iterator[Any]:

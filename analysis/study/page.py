@@ -52,9 +52,11 @@ class Report:
         to = terminal.console(stream)
         if self.claims:
             full = claim_cells(self.claims)
-            narrow = [[line[at] for at in (0, 1, 2, 3, 4)] for line in full]
+            noted = any(one.note for one in self.claims)
+            middle = [[line[at] for at in (0, 1, 2, 3, 4, *([11] if noted else []))] for line in full]
+            narrow = [[line[at] for at in (0, 2, 3, 4)] for line in full]
             title = f"{self.flows.study.name}: {claim_sentence(self.claims)}"
-            terminal.print_table(to, (full, narrow), title=title, words=("claim", "text", "verdict", "note"))
+            terminal.print_table(to, (full, middle, narrow), title=title, words=("claim", "text", "verdict", "note"))
         wrong = [row for row in self.expected if not row.within]
         if wrong:
             cells = expected_cells(self.flows, wrong[:40])

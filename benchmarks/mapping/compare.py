@@ -30,14 +30,15 @@ OURS = """
 import sys
 from pathlib import Path
 from cdn_mapping import sources
-from core import progress
-with progress.show() as shown:
+from core.terminal import show_progress
+with show_progress() as shown:
     sources.build_table([Path(sys.argv[1])], shown).save(Path(sys.argv[2]))
 """
 OURS_ENTRIES = """
 import sys
-from cdn_mapping.rib import read_entries
-print(sum(1 for _ in read_entries(sys.argv[1])))
+from pathlib import Path
+from cdn_mapping.rib import RibReader
+print(sum(1 for _ in RibReader(Path(sys.argv[1]))))
 """
 BGPSTREAM_ENTRIES = """
 import sys, pybgpstream

@@ -145,7 +145,7 @@ class Download:
     host_disturbance_detail: str | None = None
     """Description of the disturbance with its numbers, as text."""
     slow_handshake: bool | None = None
-    """Whether the handshake took longer than 1.3 times its round trips + 15 ms (`analysis.evidence.handshakes`);
+    """Whether the handshake took longer than 1.3 times its round trips + 15 ms (`analysis.evidence.proof`);
     None if it did not complete, or the round-trip time is unknown."""
     treatment_ok: bool | None = None
     """Whether the packets had the requested options; None (unproven) if that cannot be determined."""

@@ -72,14 +72,16 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dose:
-    """When an option took effect in a download: if this KPI is above this number."""
+    """When an option took effect in a download, or could: if this KPI is above this number, or is this word."""
 
     kpi: str
     """A KPI: a column of `downloads`."""
     above: float
-    """Threshold, in the KPI's unit."""
+    """Threshold, in the KPI's unit; for a word without meaning."""
     words: str
     """What it means, as text, e.g. `CE seen`."""
+    equals: str | None = None
+    """The word that the KPI has to be, for one that is text."""
 
 
 class Provider(StrEnum):

@@ -54,10 +54,10 @@ class DescribedConfiguration:
 
     def differences(self, other: DescribedConfiguration) -> list[str]:
         """What differs, e.g. `ecn`. Factors that only one of the two has are ignored: its Upshift was newer."""
-        found = [] if self.client == other.client else ["client"]
+        differing = [] if self.client == other.client else ["client"]
         for mine, theirs in ((self.levels, other.levels), (self.options, other.options)):
-            found += [name for name in mine if name in theirs and mine[name] != theirs[name]]
-        return found
+            differing += [name for name in mine if name in theirs and mine[name] != theirs[name]]
+        return differing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,11 +142,11 @@ def read(folder: Path) -> Description:
             where=str(path),
             remedy=f"{_AGAIN}, or update Upshift",
         )
-    found = build(document, Description, where=str(path))
-    for index, entry in enumerate(found.comparisons):
+    description = build(document, Description, where=str(path))
+    for index, entry in enumerate(description.comparisons):
         where = f"{path}: comparisons[{index}]"
-        check(entry, known=found.configurations, earlier=found.comparisons[:index], where=where)
-    return found
+        check(entry, known=description.configurations, earlier=description.comparisons[:index], where=where)
+    return description
 
 
 _AGAIN = "run the same `upshift run` again"

@@ -151,6 +151,13 @@ class JournalReader:
         """How many measurement runs are recorded."""
         return sum(row[0] for row in self._select("SELECT COUNT(*) FROM runs WHERE state = 'done'"))
 
+    def void_reasons(self) -> dict[str, int]:
+        """Void reason -> how many recorded measurement runs have it."""
+        query = (
+            "SELECT void_reason, COUNT(*) FROM runs WHERE state = 'done' AND void_reason NOT NULL GROUP BY void_reason"
+        )
+        return dict(self._select(query))
+
     def planned_runs(self) -> int:
         """How many measurement runs the plan has."""
         return sum(row[0] for row in self._select("SELECT COUNT(*) FROM runs"))
@@ -253,5 +260,5 @@ def environment(journals: Mapping[str, JournalReader]) -> dict[str, Any]:
         for name, journal in journals.items()
     }
     stopping = {name: json.loads(journal.meta("stopping") or "{}") for name, journal in journals.items()}
-    told = {name: {**state, **runs[name]} for name, state in stopping.items() if state.get("rule")}
-    return document | {"vantage_points": places} | ({"stopping": told} if told else {})
+    rules = {name: {**state, **runs[name]} for name, state in stopping.items() if state.get("rule")}
+    return document | {"vantage_points": places} | ({"stopping": rules} if rules else {})

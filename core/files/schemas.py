@@ -25,6 +25,7 @@ SCHEMA_VERSIONS: Mapping[str, int] = {
     "targets": 1,
     "downloads": 3,
     "superseded": 2,
+    "pairs": 1,
     "survey_options": 1,
     "survey_quic": 1,
     "connections": 1,
@@ -91,10 +92,10 @@ def with_metadata(schema: pa.Schema, kind: str) -> pa.Schema:
 
 def check_kind(schema: pa.Schema, path: Path, kind: str) -> None:
     """Raises UsageError unless a file is of this kind, in the version of this Upshift."""
-    found = kind_in(schema)
-    if found != kind:
+    actual = kind_in(schema)
+    if actual != kind:
         raise UsageError(
-            f"this holds {found or 'no'} records of Upshift, not {kind}",
+            f"this holds {actual or 'no'} records of Upshift, not {kind}",
             where=str(path),
             remedy=f"name a {kind} file",
         )
@@ -116,7 +117,7 @@ def kind_in(schema: pa.Schema) -> str | None:
     return None if kind is None else kind.decode("utf-8", "replace")
 
 
-def check_types(found: pa.Schema, path: Path, kind: str) -> None:
+def check_types(schema: pa.Schema, path: Path, kind: str) -> None:
     """Raises UsageError for a column whose type differs from its dataclass, e.g. text for numbers."""
     import pyarrow.types as pt
 
@@ -127,10 +128,10 @@ def check_types(found: pa.Schema, path: Path, kind: str) -> None:
         "bool": pt.is_boolean,
     }
     for field in known_fields(kind):
-        at = found.get_field_index(field.name)
+        at = schema.get_field_index(field.name)
         if at < 0:
             continue
-        column = found.field(at).type
+        column = schema.field(at).type
         if pt.is_dictionary(column):
             column = column.value_type
         if not pt.is_null(column) and not good[str(field.type)](column):

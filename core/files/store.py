@@ -41,13 +41,13 @@ def write_rows(path: Path, kind: str, rows: Iterable[object], row_type: type | N
     """
     with (
         whole_file(path) as temporary,
-        TableWriter(temporary, kind, schemas.schema_of(row_type or schemas.ROW_TYPES[kind])) as table,
+        RowWriter(temporary, kind, schemas.schema_of(row_type or schemas.ROW_TYPES[kind])) as table,
     ):
         for row in rows:
             table.add(row)
 
 
-class TableWriter:
+class RowWriter:
     """A table that is written row by row, about `ROWS_AT_ONCE` of them in memory. Use as a context manager.
 
     The rows of a measurement run that follow each other are in one row group, so that a reader of some row groups has
@@ -66,7 +66,7 @@ class TableWriter:
         self._rows: list[object] = []
         self._writer = pq.ParquetWriter(path, schemas.with_metadata(schema, kind), compression="zstd")
 
-    def __enter__(self) -> TableWriter:
+    def __enter__(self) -> RowWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -215,15 +215,15 @@ def _batch(table: pa.Table, columns: Sequence[str], known: Mapping[str, pa.Field
         if name in table.column_names and name not in known:
             kind = table.schema.field(name).type
         if name not in table.column_names or pa.types.is_null(table.schema.field(name).type):
-            found = pa.nulls(table.num_rows, kind)
+            column = pa.nulls(table.num_rows, kind)
         else:
-            found = table.column(name).unify_dictionaries().combine_chunks()
-        if pa.types.is_dictionary(found.type) and found.type.value_type != pa.string():
-            found = found.cast(found.type.value_type)
-        if not pa.types.is_dictionary(found.type):
-            found = found.cast(kind)
-            found = found.dictionary_encode() if kind == pa.string() else found
-        arrays[name] = found
+            column = table.column(name).unify_dictionaries().combine_chunks()
+        if pa.types.is_dictionary(column.type) and column.type.value_type != pa.string():
+            column = column.cast(column.type.value_type)
+        if not pa.types.is_dictionary(column.type):
+            column = column.cast(kind)
+            column = column.dictionary_encode() if kind == pa.string() else column
+        arrays[name] = column
     return pa.RecordBatch.from_pydict(arrays)
 
 
@@ -260,8 +260,8 @@ def parquet(path: Path, kind: str) -> Iterator[pq.ParquetFile]:
     except FileNotFoundError:
         raise not_found(path, remedy=f"name an Upshift {kind} file") from None
     except (pa.ArrowException, OSError) as error:
-        said = str(error).strip().splitlines()[0]
-        raise UsageError(f"not a readable Parquet file ({said})", where=str(path), remedy="make it again") from None
+        reason = str(error).strip().splitlines()[0]
+        raise UsageError(f"not a readable Parquet file ({reason})", where=str(path), remedy="make it again") from None
 
 
 def kind_of(path: Path) -> str | None:

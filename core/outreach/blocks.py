@@ -65,13 +65,13 @@ def read_blocked(path: Path) -> Blocked:
 
 def block_list_paths(block_lists: Sequence[Path] | None, opt_out: Path | None) -> list[Path]:
     """The files of `--block-list` and `--opt-out`, and this host's; the opt-out file is created if missing."""
-    found = [*(block_lists or []), HOST_LIST]
+    paths = [*(block_lists or []), HOST_LIST]
     if opt_out is None:
-        return found
+        return paths
     if not opt_out.exists():
         opt_out.parent.mkdir(parents=True, exist_ok=True)
         opt_out.touch()
-    return [*found, opt_out]
+    return [*paths, opt_out]
 
 
 class BlockLists:

@@ -8,7 +8,6 @@ there waits after a boot until a control machine has handed over its list again.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import tempfile
@@ -45,18 +44,18 @@ def listed(path: Path) -> list[str]:
 
 def checked(entries: Sequence[str]) -> list[str]:
     """The entries without spaces around them, each once. Raises UsageError for one that is no domain and no prefix."""
-    found = list(dict.fromkeys(entry.strip() for entry in entries))
-    for entry in found:
+    unique = list(dict.fromkeys(entry.strip() for entry in entries))
+    for entry in unique:
         if not entry or "#" in entry or len(entry.splitlines()) != 1:
             raise UsageError(f"{entry!r} is neither a domain nor a prefix", where="ADD", remedy="see: docs/fleet.md")
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
-        file.write("".join(f"{entry}\n" for entry in found))
+        file.write("".join(f"{entry}\n" for entry in unique))
         file.flush()
         try:
             read_blocked(Path(file.name))
         except UsageError as error:
             raise UsageError(error.what.partition(": ")[2], where="ADD", remedy=error.remedy) from None
-    return found
+    return unique
 
 
 def add(path: Path, entries: Sequence[str]) -> list[str]:
@@ -85,19 +84,13 @@ def add(path: Path, entries: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Of a file beside it, as the list itself is replaced."""
+    """Holds the lock of a list: that of a file beside it, as the list itself is replaced."""
     deadline = time.monotonic() + _MOST_WAIT_S
     with path.with_name(f".{path.name}.lock").open("a") as handle:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise PlaceError(
-                        f"another process has held the list for {_MOST_WAIT_S:g} s", where=str(path)
-                    ) from None
-                time.sleep(0.02)
+        while not disk.take_lock(handle.fileno()):
+            if time.monotonic() > deadline:
+                raise PlaceError(f"another process has held the list for {_MOST_WAIT_S:g} s", where=str(path))
+            time.sleep(0.02)
         yield
 
 
@@ -121,9 +114,9 @@ def confirmed() -> Mapping[str, Any] | None:
     None where no control machine hands lists over. What cannot be read counts as not confirmed.
     """
     try:
-        found: Any = json.loads(CONFIRMED.read_text(encoding="utf-8"))
-        current = _BOOT.exists() and found["boot"] == _BOOT.read_text(encoding="ascii").strip() and HOST_LIST.exists()
-        return {"sha256": str(found["sha256"]), "at": float(found["at"]), "current": current}
+        note: Any = json.loads(CONFIRMED.read_text(encoding="utf-8"))
+        current = _BOOT.exists() and note["boot"] == _BOOT.read_text(encoding="ascii").strip() and HOST_LIST.exists()
+        return {"sha256": str(note["sha256"]), "at": float(note["at"]), "current": current}
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):

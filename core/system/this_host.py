@@ -59,10 +59,10 @@ def clock_account(began: float, now: float) -> dict[str, Any]:
         began, now: Unix times at which the program that answers began, and of the answer.
     """
     try:
-        found = read_clock()
+        clock = read_clock()
     except PlaceError:
         return {"began": began, "now": now, "synchronised": False, "max_error_s": None}
-    return {"began": began, "now": now, "synchronised": found.synchronised, "max_error_s": found.max_error_s}
+    return {"began": began, "now": now, "synchronised": clock.synchronised, "max_error_s": clock.max_error_s}
 
 
 def read_clock() -> Clock:

@@ -61,8 +61,9 @@ WINDOW_SCALING = Factor(
     default=_OFF,
     settings=_settings,
     proof=_proof,
-    # More than an unscaled window allows; by the lower bound of the bytes in flight, so that it is certain.
-    dose=Dose(kpi="flight_lower_max", above=65_535, words="flight above 65,535 B"),
+    # What a large window can change is a download that the small one limited. More bytes in flight show no gain: where
+    # the path's rate limits, they only wait in its queue.
+    dose=Dose(kpi="limiter", above=0, words="receive window limiting", equals="receive_window"),
     canonical=_canonical,
     accepts="off, 0 to 14",
 )

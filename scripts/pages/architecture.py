@@ -69,12 +69,12 @@ def text(repository: Path) -> str:
 
 def layers_of(linter: Mapping[str, Any]) -> list[list[str]]:
     """The elements of each layer, the highest first: the contract of the whole house, which has no containers."""
-    (found,) = [
+    (layers,) = [
         contract["layers"]
         for contract in linter["contracts"]
         if contract["type"] == "layers" and "containers" not in contract
     ]
-    return [[name.strip() for name in layer.replace("|", ":").split(":")] for layer in found]
+    return [[name.strip() for name in layer.replace("|", ":").split(":")] for layer in layers]
 
 
 def outside(repository: Path) -> set[str]:
@@ -98,14 +98,14 @@ def element(module: str, names: Sequence[str]) -> str | None:
 
 def between(graph: Any, names: Sequence[str]) -> dict[str, set[str]]:
     """Element -> those that it imports."""
-    found: dict[str, set[str]] = {name: set() for name in names}
+    imports: dict[str, set[str]] = {name: set() for name in names}
     for module in graph.modules:
         importer = element(module, names)
         for imported in graph.find_modules_directly_imported_by(module):
             other = element(imported, names)
             if importer and other and importer != other:
-                found[importer].add(other)
-    return found
+                imports[importer].add(other)
+    return imports
 
 
 def reduced(imports: Mapping[str, set[str]]) -> dict[str, set[str]]:
@@ -157,19 +157,19 @@ def drawn(name: str, box: Box) -> str:
     lines = textwrap.wrap(first_sentence(name), 30)
     if len(lines) > 3:
         lines = [*lines[:2], lines[2].rstrip(",;:") + " …"]
-    said = "".join(
+    sentence = "".join(
         f'<text class="said" x="{box.x + 8:.0f}" y="{box.y + 36 + 14 * number:.0f}">{escape(line)}</text>'
         for number, line in enumerate(lines)
     )
     shape = f'<rect class="box" x="{box.x:.0f}" y="{box.y:.0f}" width="{box.width:.0f}" height="{BOX_HEIGHT}" rx="6"/>'
-    return f'{shape}<text class="name" x="{box.x + 8:.0f}" y="{box.y + 19:.0f}">{escape(name)}</text>{said}'
+    return f'{shape}<text class="name" x="{box.x + 8:.0f}" y="{box.y + 19:.0f}">{escape(name)}</text>{sentence}'
 
 
 def first_sentence(name: str) -> str:
-    """Of the module's docstring; the module is not imported."""
+    """The first sentence of a module's docstring; the module is not imported."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         return ""
-    said = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
-    first = " ".join(said.split("\n\n")[0].split())
+    docstring = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
+    first = " ".join(docstring.split("\n\n")[0].split())
     return first.partition(". ")[0].rstrip(".").replace("`", "")

@@ -76,25 +76,25 @@ def summary(command: Any) -> str:
 def section(name: str, command: Any) -> str:
     context = command.make_context(name, [], resilient_parsing=True)
     usage = " ".join(command.get_usage(context).split()).removeprefix("Usage: ")
-    found = f"\n## {name}\n\n    {usage}\n\n{prose(command.help)}"
+    page = f"\n## {name}\n\n    {usage}\n\n{prose(command.help)}"
     for title in ("argument", "option"):
         records = [p.get_help_record(context) for p in command.params if p.param_type_name == title]
-        rows = [(f"`{names}`", said) for names, said in filter(None, records) if names != "--help"]
+        rows = [(f"`{names}`", meaning) for names, meaning in filter(None, records) if names != "--help"]
         if rows:
-            found += "\n" + table((title, "meaning"), rows)
+            page += "\n" + table((title, "meaning"), rows)
     for title, rows in listing(command).items():
-        found += f"\n{title}:\n\n" + table(("name", "meaning"), [(f"`{name}`", said) for name, said in rows])
-    return found
+        page += f"\n{title}:\n\n" + table(("name", "meaning"), [(f"`{name}`", meaning) for name, meaning in rows])
+    return page
 
 
-def prose(said: str | None) -> str:
+def prose(help_text: str | None) -> str:
     """A help text as paragraphs."""
-    paragraphs = inspect.cleandoc(said or "").replace("\b", "").split("\n\n")
+    paragraphs = inspect.cleandoc(help_text or "").replace("\b", "").split("\n\n")
     return "\n\n".join(cell(paragraph) for paragraph in paragraphs if paragraph.strip()) + "\n"
 
 
 def listing(command: Any) -> dict[str, list[tuple[str, str]]]:
     """What can be plugged in, as `--help` shows it (`upshift.cli.ListingCommand`)."""
     function = inspect.unwrap(command.callback) if command.callback else None
-    found = getattr(inspect.getmodule(function), f"{getattr(function, '__name__', '')}_listing", None)
-    return {title: list(rows) for title, rows in (found() if found else {}).items()}
+    function_listing = getattr(inspect.getmodule(function), f"{getattr(function, '__name__', '')}_listing", None)
+    return {title: list(rows) for title, rows in (function_listing() if function_listing else {}).items()}

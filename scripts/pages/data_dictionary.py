@@ -21,6 +21,7 @@ from analysis.evidence.rows import downloads_schema
 from analysis.measures import tables
 from analysis.measures.client_effect import ClientEffectRow
 from analysis.measures.limiters import LimiterRow
+from analysis.measures.pair_table import COLUMNS as PAIR_COLUMNS
 from analysis.measures.rows import BIN_NAMES, LARGER_CLUSTERS
 from analysis.report import published, render
 from analysis.report.published import CongestionRow
@@ -59,7 +60,7 @@ class Attribute:
 
 def attributes(cls: type) -> dict[str, Attribute]:
     """Name -> attribute, in order; those of base classes first."""
-    found: dict[str, Attribute] = {}
+    by_name: dict[str, Attribute] = {}
     for base in reversed(cls.__mro__[:-1]):
         if base.__module__ in ("enum", "builtins", "typing"):
             continue
@@ -72,8 +73,8 @@ def attributes(cls: type) -> dict[str, Attribute]:
                 name, annotation = statement.targets[0].id, ""
             else:
                 continue
-            found[name] = Attribute(annotation, text_of(following))
-    return found
+            by_name[name] = Attribute(annotation, text_of(following))
+    return by_name
 
 
 def text_of(statement: ast.stmt | None) -> str:
@@ -148,13 +149,13 @@ KINDS = {"int64": "integer", "double": "number", "string": "text", "bool": "true
 
 
 def text(_: Path) -> str:
-    found = HEAD + "".join(f"| `{name}` | {said} |\n" for name, said in FILES.items())
-    for title, said, columns in sections():
-        found += f"\n## {title}\n\n{said}\n\n"
-        found += table(
+    page = HEAD + "".join(f"| `{name}` | {introduction} |\n" for name, introduction in FILES.items())
+    for title, introduction, columns in sections():
+        page += f"\n## {title}\n\n{introduction}\n\n"
+        page += table(
             ("column", "type", "unit", "meaning"), [(f"`{c.name}`", c.kind, c.unit, c.meaning) for c in columns]
         )
-    return found + words()
+    return page + words()
 
 
 def sections() -> Iterator[tuple[str, str, Sequence[Column]]]:
@@ -166,6 +167,9 @@ def sections() -> Iterator[tuple[str, str, Sequence[Column]]]:
     yield "lab.json: paths", "One entry per vantage point and domain.", [Column(*entry) for entry in LAB_PATHS]
     yield from ((title, summary(row), of_csv(names, row)) for title, (row, names) in CSV.items())
     yield "tables/table2.csv", TABLE2_HEAD, [Column(name, "", "", table2_meaning(name)) for name in render.TABLE2_CSV]
+    yield "tables/splits.csv", SPLITS_HEAD, [Column(name, "", "", SPLITS_MEANINGS[name]) for name in render.SPLITS_CSV]
+    pairs = [Column(name, "", "s" if name.endswith("_s") else "", meaning) for name, meaning in PAIR_COLUMNS.items()]
+    yield "tables/pairs.parquet", PAIRS_HEAD, pairs
     yield "tables/dose.csv", DOSE_HEAD, [Column(name, "", "", DOSE_MEANINGS[name]) for name in DOSE_MEANINGS]
     effects = [Column(name, "", "", EFFECTS_MEANINGS[name]) for name in published.EFFECTS_CSV]
     yield "tables/published/quirk_effects.csv", EFFECTS_HEAD, effects
@@ -213,7 +217,7 @@ def of_csv(names: Sequence[str], row_type: type) -> list[Column]:
 
 def words() -> str:
     """The closed vocabularies."""
-    found = ""
+    page = ""
     vocabularies: list[tuple[str, type[StrEnum]]] = [
         ("outcome", Outcome),
         ("failure", Failure),
@@ -225,10 +229,10 @@ def words() -> str:
         ("identity_flags", IdentityFlag),
     ]
     for title, enum in vocabularies:
-        said = attributes(enum)
-        rows = [(f"`{member.value}`", said[member.name].text) for member in enum]
-        found += f"\n## Values of `{title}`\n\n{summary(enum)}\n\n" + table(("value", "meaning"), rows)
-    return found
+        meanings = attributes(enum)
+        rows = [(f"`{member.value}`", meanings[member.name].text) for member in enum]
+        page += f"\n## Values of `{title}`\n\n{summary(enum)}\n\n" + table(("value", "meaning"), rows)
+    return page
 
 
 DOWNLOADS_HEAD = (
@@ -312,6 +316,31 @@ TABLE2_HEAD = (
     "column of the group first."
 )
 
+PAIRS_HEAD = (
+    "A row for each comparison and measurement run of which a download was planned: `upshift tables` writes it for up "
+    "to 500,000 downloads, and with --pairs for any number. `docs/use/cookbook.md` begins with it."
+)
+
+SPLITS_HEAD = (
+    "A line for each part of each row of Table 2: its runs by what limited the reference, by dose, by provider and by "
+    "vantage point. `upshift tables --by` puts the column of the group first."
+)
+
+SPLITS_MEANINGS = {
+    "comparison": "Name of the comparison.",
+    "by": "`limiter` (what limited the reference), `dose` (acted: an option took effect), `provider`, `vantage`.",
+    "p": "Do the effects differ between the parts? The larger p of Kruskal and Wallis's test and of Welch's on ranks; "
+    "empty with fewer than two parts of 6 domains.",
+    "part": "Name of the part.",
+    "n": "Pairs in it.",
+    "domains": "Domains that have a pair in it.",
+    "median": "Median speed-up of the domains in it; empty if only bounds are known.",
+    "median_least": "Lower bound of it.",
+    "median_most": "Upper bound.",
+    "sure_low": "Lower end of the 99 % interval of the typical speed-up in it; empty unless some p is small.",
+    "sure_high": "Upper end.",
+}
+
 DOSE_HEAD = (
     "Three lines per comparison of an option: its measurement runs, split by whether the option took effect. These "
     "columns, then those of `table2.csv` up to `excluded`: what tells the parts apart happened after the option was "
@@ -360,7 +389,26 @@ TABLE2_MEANINGS = {
     "p_equivalence": "Two one-sided signed-rank tests: are the medians of domains within 2 % of 1?",
     "q_bh": "q-value of `p_wilcoxon` over all effects of the table (Benjamini and Hochberg); empty for other roles.",
     "q_by": "The same for any dependence between the tests (Benjamini and Yekutieli).",
-    "verdict": "faster, slower, equivalent or undecided; empty for other roles.",
+    "verdict": "mixed, equivalent, faster, slower or undecided, the first that holds; empty for other roles.",
+    "size": "For faster and slower: `at_least_margin` if the typical speed-up's interval lies beyond the margin, else "
+    "`perhaps_less`.",
+    "mixed_by": "What explains a mixed row best: `limiter` (of the reference), `dose`, `provider`, `vantage`.",
+    "q_parts": "q-value of that split, or of the one that came nearest; empty where parts could not be tested.",
+    "typical": "Hodges and Lehmann's estimate over the medians of domains; with providers as the unit, the mean of "
+    "theirs (log scale). Empty if only bounds are known.",
+    "typical_low": "Lower end of its 95 % interval.",
+    "typical_high": "Upper end.",
+    "typical_least": "Lower bound of it.",
+    "typical_most": "Upper bound.",
+    "typical_unit": "`domain`, or `provider` where effects may differ more between providers (p_providers < 0.4).",
+    "typical_units": "How many of them there are.",
+    "p_providers": "Kruskal and Wallis's test: do the effects of providers differ?",
+    "gain": "Share of domains whose median speed-up is at least 1.02.",
+    "lose": "Share of domains whose median speed-up is at most 1 / 1.02.",
+    **{f"{name}_low": "Lower end of its 95 % interval." for name in ("gain", "lose")},
+    **{f"{name}_high": "Upper end." for name in ("gain", "lose")},
+    "handshake": "Median speed-up of the handshake (TCP with TLS, or QUIC), where TCP and QUIC are compared.",
+    "transfer": "Median speed-up from the first body byte to the last, where TCP and QUIC are compared.",
     "margin": "Least speed-up that is called faster, or its inverse slower: 1.02, or the noise floor's median.",
     "median_low90": "Lower end of the 90 % interval of the median, which decides on `equivalent`.",
     "median_high90": "Upper end of this interval.",

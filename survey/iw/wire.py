@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag, StrEnum
+from typing import Any
 
 SMALLEST_MSS = 48
 """Linux segments no finer, whatever is announced (TCP_MIN_SND_MSS, net/ipv4/tcp_output.c) [bytes]."""
@@ -38,7 +39,6 @@ MOST_ARRIVALS = 4_096
 """Most segments of a flight whose arrival a reply can have."""
 
 MOST_PIPELINED = 16
-LARGEST_NUMBER = 0xFFFFFFFF
 UNKNOWN = 0xFFFFFFFF
 """The value of a time or size with 32 bits that is not there."""
 
@@ -273,67 +273,27 @@ def decode(data: bytes, arrivals: int) -> Iterator[tuple[int, ProbeReply]]:
         yield _reply(data[start : start + size])
 
 
+_REPLY_FIELDS = (
+    "number", "verdict", "tls_version", "notes", "largest_bytes", "holes", "http_status", "flight_bytes",
+    "flight_segments", "content_length", "server_mss", "server_scale", "syns", "requests", "rtt_us", "handshake_us",
+    "retransmission_us", "span_us", "total_us", "received_bytes", "packets_in", "packets_out", "handshake_bytes",
+    "arrivals", "location_bytes", "cookie_bytes", "location", "set_cookie",
+)  # fmt: skip
+"""The fields of `REPLY`, in order, as `ProbeReply` names them."""
+
+
 def _reply(data: bytes) -> tuple[int, ProbeReply]:
-    (
-        number,
-        verdict,
-        tls_version,
-        notes,
-        largest,
-        holes,
-        http_status,
-        flight_bytes,
-        flight_segments,
-        content_length,
-        server_mss,
-        server_scale,
-        syns,
-        requests,
-        rtt,
-        handshake,
-        retransmission,
-        span,
-        total,
-        received,
-        packets_in,
-        packets_out,
-        handshake_bytes,
-        arrived,
-        location_length,
-        cookie_length,
-        location,
-        cookie,
-    ) = REPLY.unpack_from(data)
-    return number, ProbeReply(
-        verdict=VERDICTS[verdict],
-        notes=Note(notes),
-        flight_bytes=flight_bytes,
-        flight_segments=flight_segments,
-        largest_bytes=largest,
-        holes=holes,
-        http_status=http_status,
-        rtt_us=_known(rtt),
-        handshake_us=_known(handshake),
-        retransmission_us=_known(retransmission),
-        span_us=span,
-        total_us=total,
-        content_length=_known(content_length),
-        received_bytes=received,
-        packets_in=packets_in,
-        packets_out=packets_out,
-        server_mss=server_mss or None,
-        server_scale=None if server_scale == 255 else server_scale,
-        syns=syns,
-        requests=requests,
-        tls_version=tls_version,
-        handshake_bytes=handshake_bytes,
-        location=location[:location_length].decode("latin-1"),
-        set_cookie=cookie[:cookie_length].decode("latin-1"),
-        arrivals=tuple(
-            Arrival(at, end) for at, end in ARRIVAL.iter_unpack(data[REPLY.size : REPLY.size + arrived * ARRIVAL.size])
-        ),
-    )
-
-
-def _known(value: int) -> int | None:
-    return None if value == UNKNOWN else value
+    fields: dict[str, Any] = dict(zip(_REPLY_FIELDS, REPLY.unpack_from(data), strict=True))
+    arrived = data[REPLY.size : REPLY.size + fields["arrivals"] * ARRIVAL.size]
+    fields |= {
+        "verdict": VERDICTS[fields["verdict"]],
+        "notes": Note(fields["notes"]),
+        "server_mss": fields["server_mss"] or None,
+        "server_scale": None if fields["server_scale"] == 255 else fields["server_scale"],
+        "location": fields["location"][: fields.pop("location_bytes")].decode("latin-1"),
+        "set_cookie": fields["set_cookie"][: fields.pop("cookie_bytes")].decode("latin-1"),
+        "arrivals": tuple(Arrival(at, end) for at, end in ARRIVAL.iter_unpack(arrived)),
+    }
+    for name in ("rtt_us", "handshake_us", "retransmission_us", "content_length"):
+        fields[name] = None if fields[name] == UNKNOWN else fields[name]
+    return fields.pop("number"), ProbeReply(**fields)

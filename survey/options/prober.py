@@ -49,7 +49,7 @@ def wrong_settings(wanted: Mapping[str, str]) -> dict[str, str]:
 TCP_INFO_BYTES = 104
 """Bytes up to and including `tcpi_total_retrans`; later kernels only append."""
 
-TIMESTAMPS, SACK, WSCALE, ECN, ECN_SEEN = 1, 2, 4, 8, 16
+TIMESTAMPS, SACK, WSCALE, ECN = 1, 2, 4, 8
 """TCPI_OPT_*: bits of `tcpi_options`. ECN is set where SYN and SYN-ACK negotiated it (RFC 3168, section 6.1.1)."""
 
 # state, ca_state, retransmits, probes, backoff, options, wscales (sender's in the low 4 bits), flags; then 24 numbers:
@@ -70,7 +70,6 @@ class TcpInfo:
     ecn: bool
     peer_window_scale: int | None
     """The server's shift count, None without the option."""
-    own_window_scale: int | None
     snd_mss_bytes: int
     """Largest segment that we may send: the server's MSS minus our options, at most what our MTU allows."""
     rtt_s: float | None
@@ -95,7 +94,6 @@ def parse_tcp_info(data: bytes) -> TcpInfo:
         ecn=bool(options & ECN),
         # C bit fields: the first one has the low bits on little-endian machines, the high ones on others.
         peer_window_scale=_low(scales) if scaled else None,
-        own_window_scale=_high(scales) if scaled else None,
         snd_mss_bytes=fields[_SND_MSS],
         rtt_s=fields[_RTT] / 1e6 if fields[_RTT] else None,
         retransmissions=fields[_TOTAL_RETRANS],
@@ -107,10 +105,6 @@ _LITTLE = struct.pack("=H", 1) == b"\x01\x00"
 
 def _low(scales: int) -> int:
     return scales & 0xF if _LITTLE else scales >> 4
-
-
-def _high(scales: int) -> int:
-    return scales >> 4 if _LITTLE else scales & 0xF
 
 
 REQUEST = struct.Struct("=IB16sHx")

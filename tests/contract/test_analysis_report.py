@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from analysis import api
 from analysis.measures import dataset, tables, truth
-from analysis.report import figures, findings, report, targets
+from analysis.report import figures, findings, render, report, targets
 from core.domain import Download
 from tests.unit.analysis_factory import lab_path, make_download, make_superseded, realistic, write_campaign
 from upshift.cli import app
@@ -134,7 +134,7 @@ def test_report_has_everything(demo: Path) -> None:
     page = check_page(html)
     text = re.sub(r"\s+", " ", " ".join(page.text))
     for words in (
-        "WS was faster than BL in",
+        "faster than BL: typically",
         "Noise floor: two identical configurations",
         "Expected against measured: on clean lab paths",
         "Table 1: successful downloads",
@@ -241,21 +241,24 @@ def test_no_ok_download_gives_figures_without_lines(tmp_path: Path) -> None:
 
 
 def test_verdicts_follow_tests_intervals_and_noise_floor(tmp_path: Path) -> None:
-    def verdict(name: str, **times: float) -> str:
+    def verdict(name: str, **times: float) -> tuple[str, str]:
         downloads = [
             make_download(domain=f"d{i}", configuration=c, last_byte_s=t * (1 + (i % 5) / 100 * (c == "BL2")))
             for i in range(12)
             for c, t in times.items()
         ]
         rows = tables.table2(dataset.load([write_campaign(tmp_path / name, downloads)]))
-        return next(f.verdict for f in findings.findings(rows) if f.name == "WS vs BL")
+        row = next(row for row in rows if row.comparison.name == "WS vs BL")
+        (sentence,) = (found.sentence for found in findings.findings(rows) if found.name == "WS vs BL")
+        return render.verdict_words(row), sentence
 
-    assert verdict("a", BL=2.0, WS=1.0) == "faster"
-    assert verdict("b", BL=2.0, WS=2.4) == "slower"
-    assert verdict("c", BL=2.0, WS=2.0) == "equivalent"
-    assert verdict("d", BL=2.0, WS=2.02) == "equivalent"
-    assert verdict("e", BL=2.0, WS=2.1) == "slower"
-    assert verdict("f", BL=2.0, BL2=2.4, WS=2.1) == "undecided", "two equal configurations differ by more"
+    assert verdict("a", BL=2.0, WS=1.0)[0] == "faster, at least 2 %"
+    assert verdict("b", BL=2.0, WS=2.4)[0] == "slower, at least 2 %"
+    assert verdict("c", BL=2.0, WS=2.0)[0] == "equivalent"
+    assert verdict("d", BL=2.0, WS=2.02)[0] == "equivalent"
+    assert verdict("e", BL=2.0, WS=2.1)[0] == "slower, at least 2 %"
+    words, sentence = verdict("f", BL=2.0, BL2=2.4, WS=2.1)
+    assert words == "slower, perhaps less" and "perhaps by less than 22 %" in sentence, "two equal ones differ by more"
     assert "No comparison here has the role noise_floor" in findings.noise_sentences([])[0]
     assert findings.truth_sentence([]) is None
 

@@ -165,7 +165,7 @@ def test_tables_and_csv_show_its_rows(campaign: Path) -> None:
     shown = upshift(campaign, "tables", "out")
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.startswith("Treatment: proven for ") and "unproven for 0, not" in shown.stdout
-    table2 = shown.stdout[shown.stdout.index("Table 2") :]
+    table2 = shown.stdout[shown.stdout.index("Table 2") :].partition("Table 2 by what limited")[0]
     for name, *_ in ROWS:
         assert len([line for line in table2.splitlines() if line.startswith(f"{name} ")]) == 1
     assert "Noise floor: plain-again vs plain." in table2
@@ -188,7 +188,7 @@ def test_the_report_shows_its_rows(campaign: Path) -> None:
     page = (campaign / "out/report/index.html").read_text(encoding="utf-8")
     for name, *_ in ROWS:
         assert f'<th scope="row">{name}</th>' in page
-    assert "invented was faster than plain in" in page
+    assert "invented was typically" in page
     assert "two identical configurations (plain-again and plain)" in page
     drawn = upshift(campaign, "figures", "out")
     assert drawn.returncode == 0, drawn.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 from collections.abc import Iterator
@@ -66,7 +67,7 @@ def visit(browser: Browser, page: Path) -> Iterator[Visit]:
 def test_drawings_have_each_comparison_with_its_pairs(visit: Visit) -> None:
     titles = visit.run("[...document.querySelectorAll('#cdfs figcaption')].map((one) => one.textContent)")
     assert len(titles) == len(visit.run("data.comparisons")) == 12
-    assert any(title.startswith("WS vs BLn = 35, median 1.") for title in titles), titles
+    assert any(title.startswith("WS vs BL12 domains, 35 runs; median 1.") for title in titles), titles
     assert visit.run("document.querySelectorAll('#clouds svg path').length") >= 12
     assert "of" in visit.run(KEPT) and "12 targets" in visit.run(KEPT)
 
@@ -77,16 +78,95 @@ def test_filters_keep_what_was_chosen(visit: Visit) -> None:
     assert visit.run(VISIBLE_TARGETS) == 2
     kept = int(visit.run(KEPT).split()[0])
     assert 0 < kept < everything
-    assert "n = 6," in visit.run("document.querySelector('#cdfs figcaption').textContent")
-    assert visit.run("document.querySelector('[data-comparison] .kept').getAttribute('visibility')") == "visible"
+    assert "2 domains, 6 runs;" in visit.run("document.querySelector('#cdfs figcaption').textContent")
+    assert visit.run("document.querySelector('#servers output').textContent") == "6 of 36"
+    assert visit.run("document.querySelector('#targets output').textContent") == "2 of 12"
     choose(visit, "by-vantage", "SGP")
     assert int(visit.run(KEPT).split()[0]) * 3 == kept
     rows = "[...document.querySelectorAll('#servers tbody tr')].filter((one) => !one.hidden)"
     assert visit.run(f"{rows}.map((one) => one.cells[0].textContent)") == ["SGP", "SGP"]
-    failed = "document.querySelector('#problems details tbody tr')"
+    failed = "document.querySelector('#flagged tbody tr')"
     assert "connect_timeout" in visit.run(f"{failed}.textContent") and visit.run(f"{failed}.hidden")
     visit.run("document.getElementById('reset').click()")
     assert visit.run(VISIBLE_TARGETS) == 12 and int(visit.run(KEPT).split()[0]) == everything
+
+
+CELLS = "[...{row}.cells].slice(1).map((one) => one.textContent.trim().split(' ')[0])"
+SHARES = ("n", "faster", "slower", *(["bin"] * 10))
+
+
+def test_table_2_and_the_parts_are_counted_again(visit: Visit) -> None:
+    """The page's own counts are those of the table that analysis made for one vantage point."""
+    before = visit.run("document.getElementById('speedups').textContent")
+    choose(visit, "by-vantage", "SGP")
+    name = "document.querySelector('#speedups tr[data-comparison=\"3\"] th').textContent"
+    assert visit.run(name) == "WS vs BL"
+    alone = (
+        "[...document.querySelectorAll('#tests details')].find((one) => one.textContent.includes('Vantage point SGP'))"
+    )
+    rows = {
+        "document.querySelector('#speedups tr[data-comparison=\"3\"]')": "live",
+        f"[...{alone}.querySelectorAll('tbody tr')].find((one) => one.cells[0].textContent === 'WS vs BL')": "made",
+    }
+    cells = {}
+    for row, origin in rows.items():
+        kinds = visit.run(f"[...{row}.cells].slice(1).map((one) => one.dataset.cell ?? '')")
+        texts = visit.run(CELLS.format(row=row))
+        cells[origin] = [text for kind, text in zip(kinds, texts, strict=True) if kind in SHARES]
+    assert len(cells["live"]) == len(SHARES) and cells["live"] == cells["made"]
+    part = "document.querySelectorAll('#speedups tr[data-comparison=\"3\"]')[1].cells[1].textContent"
+    assert visit.run(part) == cells["live"][0]
+    visit.run("document.getElementById('reset').click()")
+    assert visit.run("document.getElementById('speedups').textContent") == before
+
+
+def test_the_choice_is_in_the_address(browser: Browser, page: Path) -> None:
+    with browser.visit(page) as visit:
+        choose(visit, "by-provider", "akamai")
+        choose(visit, "show-against", "size")
+        assert search(visit, "site") == 2
+        query = visit.run("location.search")
+        assert query == "?provider=akamai&against=size&find=site"
+        visit.call("Page.navigate", url=page.as_uri() + query + "#targets")
+        ready = "new Promise((done) => { const look = () => globalThis.data ? done(1) : setTimeout(look, 50); look() })"
+        visit.run(ready.replace("globalThis.data", "document.readyState === 'complete'"))
+        assert visit.run("document.getElementById('by-provider').value") == "akamai"
+        assert visit.run(VISIBLE_TARGETS) == 2 and visit.run("location.hash") == "#targets"
+        visit.run("document.getElementById('reset').click()")
+        assert visit.run("location.search") == "?against=size"
+
+
+def saved(visit: Visit, folder: Path, click: str) -> list[list[str]]:
+    """The rows of the CSV file that a click saves."""
+    visit.browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+    before = set(folder.iterdir())
+    visit.run(f"{click}.click()")
+    for _ in range(600):
+        files = [path for path in set(folder.iterdir()) - before if path.suffix == ".csv" and path.stat().st_size]
+        if files:
+            return list(csv.reader(files[0].read_text(encoding="utf-8").splitlines()))
+        visit.run("new Promise((done) => setTimeout(done, 50))")
+    raise AssertionError("nothing was saved")
+
+
+def test_data_can_be_downloaded_from_the_page(browser: Browser, page: Path, tmp_path: Path) -> None:
+    tables = page.parents[1] / "tables"
+    with browser.visit(page) as visit:
+        assert visit.run("document.querySelectorAll('.scroll').length <= document.querySelectorAll('.csv').length")
+        table2 = saved(visit, tmp_path, "document.querySelector('#speedups .csv')")
+        assert table2 == list(csv.reader((tables / "table2.csv").read_text(encoding="utf-8").splitlines()))
+        figures = saved(visit, tmp_path, "document.querySelector('#figures .csv')")
+        assert figures[0][:3] == ["vantage", "configuration", "provider"] and len(figures) > 250
+        choose(visit, "by-vantage", "SGP")
+        pairs = saved(visit, tmp_path, "document.querySelector('#explore .csv')")
+        assert len(pairs) - 1 == int(visit.run(KEPT).split()[0]) and {row[1] for row in pairs[1:]} == {"SGP"}
+        live = saved(visit, tmp_path, "document.querySelector('#speedups .csv')")
+        assert live[0][0] == "comparison" and len(live) == len(table2)
+        assert visit.complaints == [] and visit.requests == [page.as_uri()]
+
+
+def test_the_printed_median_is_on_its_curve(visit: Visit) -> None:
+    assert visit.run("document.querySelectorAll('#cdfs .cross').length") == 12
 
 
 def test_limiters_can_be_chosen_and_have_a_bar(browser: Browser, tmp_path: Path) -> None:
@@ -162,11 +242,36 @@ def test_an_opened_target_draws_its_downloads_side_by_side(browser: Browser, tmp
         assert visit.complaints == []
 
 
-@pytest.mark.parametrize("width", [1400, 400])
-def test_nothing_is_wider_than_the_window(visit: Visit, width: int) -> None:
+OUTSIDE = """[...document.querySelectorAll('.scroll, .forest, .bars, .panel, #filters, .controls, section, header')]
+.flatMap((card) => {
+  const box = card.getBoundingClientRect();
+  const inner = [...card.querySelectorAll('*')].filter((one) => {
+    const at = one.getBoundingClientRect();
+    return at.width && (at.right > box.right + 1 || at.left < box.left - 1);
+  });
+  return inner.slice(0, 1).map((one) => `${card.className || card.id}: ${one.tagName} ${one.textContent}`);
+})"""
+"""Elements that leave their card; a table that could be scrolled sideways leaves it, too."""
+COLLIDING = """[...document.querySelectorAll('.forest .axis i')].map((one) => one.getBoundingClientRect())
+.filter((box, index, all) => index && box.left < all[index - 1].right + 2).length"""
+
+
+@pytest.mark.parametrize("width", [390, 768, 800, 1280, 1920])
+def test_nothing_leaves_its_card_and_no_column_is_lost(visit: Visit, width: int) -> None:
+    visit.run("document.querySelectorAll('details:not(.target), #t0').forEach((one) => { one.open = true })")
+    visit.run("document.querySelectorAll('details.target:not([open])').forEach((one) => one.remove())")
     for dark in (False, True):
         visit.look(width, dark=dark)
+        visit.run("new Promise((done) => setTimeout(done, 300))")  # tables fold after the layout
         assert visit.run("document.documentElement.scrollWidth") <= width
+        assert visit.run(OUTSIDE) == [] and visit.run(COLLIDING) == 0
+        cells = "[...document.querySelectorAll('#speedups tr[data-comparison] td')]"
+        assert visit.run(f"{cells}.filter((one) => !one.getBoundingClientRect().width).length") == 0
+    folded = visit.run("document.querySelector('#speedups table').classList.contains('folded')")
+    assert folded == (width < 1280), "where they fit, tables are tables"
+
+
+def test_the_page_fits_on_paper(visit: Visit) -> None:
     visit.look(A4, media="print")
     assert visit.run("document.documentElement.scrollWidth") <= A4
     assert visit.run("getComputedStyle(document.getElementById('filters')).display") == "none"

@@ -15,7 +15,7 @@ from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.limiters import LimiterRow, limiter_of
 from analysis.measures.pairs import Metric
-from analysis.measures.rows import SpeedupRow, SpeedupSummary
+from analysis.measures.rows import SpeedupRow, SpeedupSummary, SplitBy
 from analysis.measures.selection import ClientLimits, Identity, Selection
 from analysis.measures.speedup import row_of, summary_of
 from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row, provider_rank, transport_rank
@@ -47,24 +47,37 @@ def table2(dataset: Dataset, *, metric: Metric, by: Grouping | None, selection: 
         members = [sample for sample in found if sample.group == group]
         present = {sample.configuration for sample in members}
         rows += [
-            row_of(*slow_pair(members, comparison.config, comparison.vs), comparison, group=group)
+            row_of(
+                *slow_pair(members, comparison.config, comparison.vs, acted(dataset, comparison)),
+                comparison,
+                group=group,
+            )
             for comparison in dataset.design.comparisons
             if by is None or present >= {comparison.config, comparison.vs}
         ]
     return judge(rows)
 
 
+def acted(dataset: Dataset, comparison: Comparison) -> dict[Hashable, bool | None] | None:
+    """Run -> whether one of the options took effect; None for rows that are not split."""
+    doses = dataset.design.dose_of(comparison)
+    if not doses or comparison.role != "effect":
+        return None
+    records = {(record.run, record.download.configuration): record for record in dataset.records}
+    return {
+        run: did_act(doses, [records.get((run, n)) for n in (comparison.config, comparison.vs)]) for run, _ in records
+    }
+
+
 def dose_parts(dataset: Dataset, *, metric: Metric, selection: Selection) -> list[list[SpeedupSummary]]:
     """The three parts of each row by dose."""
     found = samples(records_of(dataset), metric=metric, selection=selection)
-    records = {(record.run, record.download.configuration): record for record in dataset.records}
     parts = []
     for comparison in dataset.design.comparisons:
-        doses = dataset.design.dose_of(comparison)
-        if not doses or comparison.role != "effect":
+        states = acted(dataset, comparison)
+        if states is None:
             continue
         sides = (comparison.config, comparison.vs)
-        states = {run: did_act(doses, [records.get((run, name)) for name in sides]) for run, _ in records}
         chosen = [[s for s in found if states[s.run] is state] for state in (True, False, None)]  # type: ignore[index]
         parts.append([summary_of(slow_pair(each, *sides)[0], comparison) for each in chosen])
     return parts
@@ -171,9 +184,25 @@ def samples(
                 planned=chance is None,
                 group="" if by is None else str(getattr(d, by.value)),
                 larger={"AS": None if d.asn is None else str(d.asn), "vantage": d.vantage},
+                splits={
+                    SplitBy.LIMITER: limiter_of(record),
+                    SplitBy.PROVIDER: d.provider,
+                    SplitBy.VANTAGE: d.vantage,
+                },
+                at_byte=metric is Metric.TIME and d.outcome == Outcome.CENSORED and d.failure == Failure.BYTE_BUDGET,
+                durations=_durations(d),
+                quic=d.transport == "quic",
             )
         )
     return found
+
+
+def _durations(d: Download) -> dict[str, float]:
+    shaken = d.connect_s if d.transport == "quic" else d.tls_s
+    took = {"handshake": shaken, "transfer": None}
+    if d.first_byte_s is not None and d.last_byte_s is not None:
+        took["transfer"] = d.last_byte_s - d.first_byte_s
+    return {n: math.nan if v is None or d.outcome != Outcome.OK else v for n, v in took.items()}
 
 
 def _apart_from_treatment(
@@ -338,10 +367,16 @@ def did_act(doses: Sequence[Dose], sides: Sequence[Record | None]) -> bool | Non
         sides: the compared downloads. Both are checked, as either may be the one with the option; if it is off, its
             KPI is at most the threshold.
     """
-    values = [(None if side is None else side.number(dose.kpi), dose.above) for dose in doses for side in sides]
-    if any(value is not None and value > above for value, above in values):
-        return True
-    return None if any(value is None for value, _ in values) else False
+    values = [(None if side is None else _took_effect(side, dose)) for dose in doses for side in sides]
+    return True if True in values else None if None in values else False
+
+
+def _took_effect(side: Record, dose: Dose) -> bool | None:
+    if dose.equals is not None:
+        word = side.kpis.get(dose.kpi)
+        return None if word is None else word == dose.equals
+    value = side.number(dose.kpi)
+    return None if value is None else value > dose.above
 
 
 def limiters(data: Dataset) -> list[LimiterRow]:

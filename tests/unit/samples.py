@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from analysis.measures import speedup
 from analysis.measures.columns import Ints, Texts
 from analysis.measures.pairs import Pairs, PlannedPairs, Samples, pair, pair_planned
-from analysis.measures.rows import SpeedupRow
+from analysis.measures.rows import SpeedupRow, SplitBy
 from core.domain import Comparison
 
 
@@ -35,6 +37,11 @@ class Sample:
     group: str = ""
     larger: Mapping[str, str | None] = field(default_factory=dict)
     """Larger clusters that it belongs to, e.g. `AS` -> `64496`; None: unknown."""
+    splits: Mapping[SplitBy, str | None] = field(default_factory=dict)
+    at_byte: bool = False
+    """Whether the byte budget ended it."""
+    durations: Mapping[str, float] = field(default_factory=dict)
+    quic: bool = False
 
     @property
     def failed(self) -> bool:
@@ -64,6 +71,8 @@ def table(samples: Iterable[Sample]) -> Samples:
         excluded=texts([row.excluded for row in rows]),
         planned=np.array([row.planned for row in rows], dtype=np.bool_),
         larger={name: texts([row.larger[name] for row in rows]) for name in names},
+        at_byte=np.array([row.at_byte for row in rows], dtype=np.bool_),
+        splits={by: texts([row.splits[by] for row in rows]) for by in (rows[0].splits if rows else ())},
     )
 
 
@@ -80,8 +89,14 @@ def table2(samples: Iterable[Sample], comparisons: Sequence[Comparison]) -> list
     return speedup.speedup_rows({"": table(samples)}, comparisons)
 
 
-def slow_pair(samples: Iterable[Sample], config: str, vs: str) -> tuple[Pairs, PlannedPairs]:
-    """`pair` as one would write it on paper, run by run."""
+def slow_pair(
+    samples: Iterable[Sample], config: str, vs: str, acted: Mapping[Hashable, bool | None] | None = None
+) -> tuple[Pairs, PlannedPairs]:
+    """`pair` as one would write it on paper, run by run.
+
+    Args:
+        acted: run -> whether an option took effect; None: the options do not tell.
+    """
     runs: dict[Hashable, dict[str, Sample]] = {}
     for sample in samples:
         if sample.configuration in (config, vs):
@@ -97,11 +112,29 @@ def slow_pair(samples: Iterable[Sample], config: str, vs: str) -> tuple[Pairs, P
             excluded[reason] += 1
         else:
             found.append((sides[config], sides[vs]))
-    return _pairs(found, dict(sorted(excluded.items()))), PlannedPairs(
+    pairs = dataclasses.replace(_pairs(found, dict(sorted(excluded.items()))), **_of_treated(found, acted))
+    return pairs, PlannedPairs(
         pairs=_pairs(planned, {}),
         config_failed=np.array([one.failed for one, _ in planned], dtype=np.int64),
         vs_failed=np.array([other.failed for _, other in planned], dtype=np.int64),
     )
+
+
+def _of_treated(found: Sequence[tuple[Sample, Sample]], acted: Mapping[Hashable, bool | None] | None) -> dict[str, Any]:
+    splits = {by: texts([vs.splits[by] for _, vs in found]) for by in (found[0][1].splits if found else ())}
+    if acted is not None:
+        words = {True: "acted", False: "idle", None: None}
+        splits[SplitBy.DOSE] = texts([words[acted[config.run]] for config, _ in found])
+    durations = {}
+    if found and found[0][0].quic != found[0][1].quic:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            for name in found[0][0].durations:
+                sides = [
+                    np.array([side.durations[name] for side in each], dtype=np.float32)
+                    for each in zip(*found, strict=True)
+                ]
+                durations[name] = (sides[1] / sides[0]).astype(np.float64)
+    return {"splits": splits, "durations": durations}
 
 
 def _why_not(sample: Sample | None, name: str) -> str | None:
@@ -141,8 +174,13 @@ def ratio(config: Sample, vs: Sample) -> tuple[float, float]:
         elif vs.low > config.low and value <= 1.0:
             value = math.nextafter(1.0, 2.0)
         return value, value
-    low = 0.0 if math.isinf(config.high) else vs.low / config.high
-    high = math.inf if config.low == 0.0 or math.isinf(vs.high) else vs.high / config.low
+    both_cut = math.isinf(config.high) and math.isinf(vs.high)
+    if both_cut and config.at_byte and vs.at_byte:
+        return ratio(dataclasses.replace(config, high=config.low), dataclasses.replace(vs, high=vs.low))
+    config_high = config.low if both_cut and config.at_byte else config.high
+    vs_high = vs.low if both_cut and vs.at_byte else vs.high
+    low = 0.0 if math.isinf(config_high) else vs.low / config_high
+    high = math.inf if config.low == 0.0 or math.isinf(vs_high) else vs_high / config.low
     return low, high
 
 

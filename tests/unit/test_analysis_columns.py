@@ -39,7 +39,7 @@ COMPARISONS = (
 )
 DOSES = {
     "ecn": Dose(kpi="ce_packets", above=0, words="CE seen"),
-    "window_scaling": Dose(kpi="flight_lower_max", above=65_535, words="flight above 65,535 B"),
+    "window_scaling": Dose(kpi="limiter", above=0, words="receive window limiting", equals="receive_window"),
 }
 CEILINGS: dict[str, Any] = {
     "requests": {"ceiling_mbit_s": 10.0, "fault": None, "stale": []},

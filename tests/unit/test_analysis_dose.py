@@ -84,8 +84,8 @@ def test_files_terminal_and_report_have_it(tmp_path: Path) -> None:
     made.show(out)
     assert "Table 2 by dose" in out.getvalue()
     (finding,) = findings.findings(made.table2, made.dose)
-    assert "Median by dose, runs: 1.43 in 6 with CE seen, 1.00 [" in finding.sentence
-    assert "in 42 without" in finding.sentence
+    assert "it depends on whether an option took effect (q < 0.001; 49 domains, 49 runs)." in finding.sentence
+    assert "in effect 1.43 (6 domains, 6 runs)" in finding.sentence
     html = report.build(data, report.ReportOptions())
     assert "By dose" in html and "CE seen" in html
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from analysis.measures import rows as values
 from analysis.measures import speedup
 from analysis.measures.pairs import Pairs, PlannedPairs, pair, pair_planned
-from analysis.measures.rows import BIN_NAMES, MINIMUM_DOMAINS, SpeedupRow, Verdict
+from analysis.measures.rows import BIN_NAMES, MINIMUM_DOMAINS, Size, SpeedupRow, SplitBy, Unit, Verdict
 from core.domain import Comparison, Role
 from tests.cells import examples
 from tests.unit.samples import Sample, slow_pair, speedup_row, table, table2
@@ -71,11 +71,12 @@ def mixed(draw: st.DrawFn) -> list[Sample]:
         network = draw(st.sampled_from(["1", "2", "10", None] if draw(st.integers(0, 9)) == 0 else ["1", "2", "10"]))
         for name in draw(st.permutations("ABC"))[: draw(st.integers(1, 3))]:
             one = sample(name, run, draw(costs), excluded=draw(st.sampled_from([None, None, None, "void", "late"])))
-            kind = draw(st.sampled_from(["ok", "ok", "censored", "failed", "unbounded"]))
+            kind = draw(st.sampled_from(["ok", "ok", "censored", "at_byte", "failed", "unbounded"]))
             if kind == "failed":
                 one = dataclasses.replace(one, low=math.inf, high=math.inf, excluded="failed")
             elif kind != "ok":
-                one = dataclasses.replace(one, low=0.0 if kind == "unbounded" else one.low, high=math.inf)
+                low = 0.0 if kind == "unbounded" else one.low
+                one = dataclasses.replace(one, low=low, high=math.inf, at_byte=kind == "at_byte")
             larger = {"AS": network, "vantage": draw(st.sampled_from(["MUC", "SFO"]))}
             found.append(dataclasses.replace(one, planned=draw(st.integers(0, 4)) > 0, larger=larger))
     return found
@@ -388,7 +389,7 @@ def judged(**medians: tuple[float, Role]) -> dict[str, SpeedupRow]:
     return {row.comparison.name: row for row in table2(samples, asked)}
 
 
-def test_a_verdict_needs_q_and_an_interval_beyond_two_percent_and_the_noise_floor() -> None:
+def test_direction_needs_q_and_size_an_interval_beyond_two_percent_and_the_noise_floor() -> None:
     effect, floor = Role.EFFECT, Role.NOISE_FLOOR
     rows = judged(up=(1.05, effect), down=(0.95, effect), little=(1.015, effect), none=(1.0, effect))
     assert {name: row.verdict for name, row in rows.items()} == {
@@ -398,10 +399,12 @@ def test_a_verdict_needs_q_and_an_interval_beyond_two_percent_and_the_noise_floo
         "none": Verdict.EQUIVALENT,
     }
     little = rows["little"]
-    assert little.q_bh is not None and little.q_bh < 1e-3, "certain, and too little to be called"
+    assert little.q_bh is not None and little.q_bh < 1e-3, "certain, and less than 2 %"
+    assert [row.size for row in rows.values()] == [Size.AT_LEAST, Size.AT_LEAST, None, None]
     assert all(row.q_by > row.q_bh for row in rows.values() if row.q_by and row.q_bh and row.q_by < 1)
     rows = judged(up=(1.05, effect), much=(1.2, effect), again=(0.92, floor))
-    assert (rows["up"].verdict, rows["much"].verdict) == (Verdict.UNDECIDED, Verdict.FASTER)
+    assert rows["up"].verdict is rows["much"].verdict is Verdict.FASTER
+    assert (rows["up"].size, rows["much"].size) == (Size.PERHAPS_LESS, Size.AT_LEAST)
     assert rows["up"].margin == pytest.approx(1 / 0.92, rel=0.01)
     assert rows["again"].verdict is None and rows["again"].q_bh is None
 
@@ -414,7 +417,77 @@ def test_an_option_that_helps_one_domain_of_four_is_not_equivalent() -> None:
     (row,) = table2(samples, [AB])
     assert row.median.low90 is not None and row.median.high90 is not None
     assert row.median.low90 > 1 / 1.02 and row.median.high90 < 1.02, "the median alone shows no difference"
-    assert row.q_bh is not None and row.q_bh < 0.05 and row.verdict is Verdict.UNDECIDED
+    assert row.q_bh is not None and row.q_bh < 0.05 and row.verdict is Verdict.FASTER
+    assert (row.gain.count, row.lose.count, row.gain.n) == (12, 0, 48), "the domains that gain"
+
+
+def split_by_limiter(gains: dict[str, float], *, domains: int = 48) -> SpeedupRow:
+    """A row whose domains gain what the limiter of the reference says, give or take 1 %."""
+    rng, names = np.random.default_rng(5), list(gains)
+    samples = []
+    for i in range(domains):
+        limiter = names[i % len(names)]
+        a, b = planned(1.0, float(rng.lognormal(0, 0.01)) * gains[limiter], f"d{i}")
+        own = {SplitBy.LIMITER: "path_rate", SplitBy.PROVIDER: f"P{i // 8}"}
+        samples += [dataclasses.replace(a, splits=own), dataclasses.replace(b, splits=own | {SplitBy.LIMITER: limiter})]
+    (row,) = table2(samples, [AB])
+    return row
+
+
+def test_mixed_names_the_split_by_what_limited_the_reference() -> None:
+    row = split_by_limiter({"receive_window": 1.5, "path_rate": 1.0, "congestion": 1.0})
+    assert row.verdict is Verdict.MIXED and row.split is not None and row.split.by is SplitBy.LIMITER
+    medians = {part.name: part.median.value for part in row.split.parts}
+    assert medians == pytest.approx({"receive_window": 1.5, "path_rate": 1.0, "congestion": 1.0}, rel=0.01)
+    assert [(part.n, part.domains) for part in row.split.parts] == [(16, 16)] * 3
+    assert row.q_parts is not None and row.q_parts < 0.05 and row.size is None
+
+
+def test_all_gain_is_no_mixture_though_some_gain_more() -> None:
+    row = split_by_limiter({"receive_window": 1.5, "path_rate": 1.1})
+    assert (row.verdict, row.split) == (Verdict.FASTER, None)
+    (limiter,) = (split for split in row.splits if split.by is SplitBy.LIMITER)
+    assert limiter.p is not None and limiter.p < 1e-6, "the parts differ"
+
+
+def test_a_part_of_few_domains_proves_nothing() -> None:
+    row = split_by_limiter({"receive_window": 1.5, "path_rate": 1.0}, domains=10)
+    (limiter,) = (split for split in row.splits if split.by is SplitBy.LIMITER)
+    assert limiter.p is None and row.q_parts is None and row.verdict is not Verdict.MIXED
+
+
+def test_providers_are_the_unit_where_their_effects_differ() -> None:
+    rng = np.random.default_rng(2)
+    samples = []
+    for i in range(60):
+        gain = {0: 1.0, 1: 1.1, 2: 1.2, 3: 1.3}[i % 4]
+        own = {SplitBy.PROVIDER: f"P{i % 4}"}
+        pair_ = planned(1.0, float(rng.lognormal(0, 0.01)) * gain, f"d{i}")
+        samples += [dataclasses.replace(each, splits=own) for each in pair_]
+    row = speedup_row(samples, AB)
+    assert (row.typical.unit, row.typical.units) == (Unit.PROVIDER, 4)
+    assert row.typical.p_providers is not None and row.typical.p_providers < 1e-6
+    assert row.typical.low is not None and row.typical.high is not None
+    assert row.typical.low < 1.0 and row.typical.high > 1.3, "four providers tell little about a fifth"
+    plain = speedup_row([dataclasses.replace(each, splits={}) for each in samples], AB)
+    assert (plain.typical.unit, plain.typical.units) == (Unit.DOMAIN, 60)
+    assert plain.typical.low is not None and plain.typical.low > 1.05
+
+
+def test_byte_budgets_are_compared_at_the_same_byte() -> None:
+    def cut(name: str, run: str, cost: float, *, at_byte: bool) -> Sample:
+        return dataclasses.replace(sample(name, run, cost, math.inf), at_byte=at_byte)
+
+    def bounds(a: Sample, b: Sample) -> tuple[float, float]:
+        pairs = pair(table([a, b]), "A", "B")
+        return float(pairs.low[0]), float(pairs.high[0])
+
+    both = cut("A", "x", 2.0, at_byte=True), cut("B", "x", 3.0, at_byte=True)
+    assert bounds(*both) == (1.5, 1.5), "both times to that byte are known"
+    assert bounds(both[0], cut("B", "x", 10.0, at_byte=False)) == (5.0, math.inf), "B had fewer bytes after 10 s"
+    assert bounds(cut("A", "x", 10.0, at_byte=False), both[1]) == (0.0, 0.3)
+    assert bounds(both[0], sample("B", "x", 3.0)) == (0.0, 1.5), "not the same object, so only a bound"
+    assert bounds(*(dataclasses.replace(each, at_byte=False) for each in both)) == (0.0, math.inf)
 
 
 def test_every_declared_effect_counts_in_q_also_without_pairs() -> None:

@@ -182,8 +182,9 @@ def test_rows_are_what_the_campaign_declares(tmp_path: Path) -> None:
     made = api.make_tables(data)
     assert "ours against theirs" in text_of(made) and "Noise floor: again vs mine." in text_of(made)
     assert "ours against theirs,effect,mine,theirs,12,1,0," in made.csv("table2")
-    assert "| ours against theirs | 12 | 100 [71–100] | 0 [0–29] |" in made.markdown("table2")
-    checks = "| faster | – | – (1) | 1.50 [1.50–1.50] of 12 | 0:0 | 1.00 |"
+    shown = "| ours against theirs | faster, at least 2 % | 1.50 [1.50–1.50] | 1.50 | 100 [71–100] | 0 [0–29] |"
+    assert shown in made.markdown("table2")
+    checks = "| faster, at least 2 % | – | – (1) | 1.50 [1.50–1.50] of 12 | 0:0 | 1.00 |"
     assert checks in made.markdown("table2"), "its AS is unknown, and there is one vantage point"
     assert [row["configuration"] for row in made.document()["configurations"]] == ["again", "mine", "theirs"]
 
@@ -315,7 +316,7 @@ def test_few_pairs_are_counted_and_give_no_percentages(tmp_path: Path) -> None:
     made = api.make_tables(data)
     heading, row = render.table2_cells(made.table2)
     shown = dict(zip(heading, row, strict=True))
-    assert (shown["n"], shown["faster %"], shown["slower %"], shown[">2"], shown["<=0.7"]) == (
+    assert (shown["runs"], shown["faster %"], shown["slower %"], shown[">2"], shown["<=0.7"]) == (
         "8",
         "7/8",
         "1/8",
@@ -324,9 +325,12 @@ def test_few_pairs_are_counted_and_give_no_percentages(tmp_path: Path) -> None:
     )
     assert "Counts (3/8: 3 of 8) instead of percentages where n is below 10." in text_of(made)
     (finding,) = findings.findings(made.table2)
-    assert finding.sentence.startswith("WS was faster than BL in 7 of 8 runs (8 domains); median")
+    assert finding.sentence.startswith(
+        "WS was faster than BL: typically 2.00 times as fast, by how much is open with fewer than 10 domains (q = "
+        "0.016; 8 domains, 8 runs). Of the domains, 7 of 8 are at least 2 % faster and 1 of 8 at least 2 % slower"
+    )
     html = report.build(data, report.ReportOptions())
-    table2 = html[html.index('id="speedups"') : html.index('id="figures"')]
+    table2 = html[html.index('id="speedups"') : html.index('id="explore"')]
     assert ">7/8<" in table2 and "7 of 8 runs" in table2 and not re.search(r"\d %", table2)
     (row_csv,) = csv.DictReader(io.StringIO(made.csv("table2")))
     assert float(row_csv["faster"]) == 7 / 8 and row_csv["n"] == "8"
@@ -475,9 +479,11 @@ def test_csv_has_the_promised_columns(tmp_path: Path) -> None:
         bins = sum(float(row[name]) for name in (*BIN_NAMES, "bin_undecided"))
         assert sides == bins == pytest.approx(1)
     assert (folder / "tables" / "table2.csv").read_text() == out
-    assert sorted(p.name for p in (folder / "tables").iterdir()) == sorted(
-        f"{name}.{suffix}" for name in api.TABLES for suffix in ("csv", "md")
-    )
+    files = [f"{name}.{suffix}" for name in api.TABLES for suffix in ("csv", "md")]
+    assert sorted(p.name for p in (folder / "tables").iterdir()) == sorted([*files, "pairs.parquet"])
+    code, out = command("tables", folder, "--latex", "--table", "2")
+    assert code == 0 and out.startswith("\\begin{tabular}{lr") and out.count("\\end{tabular}") == 2
+    assert "WS vs BL & faster, at least 5 \\% & 2.00 [2.00--2.00] &" in out and "\\textless{}=0.7" in out
 
 
 def test_groups_stand_before_the_other_columns(tmp_path: Path) -> None:
@@ -505,23 +511,22 @@ def test_the_order_of_rows_changes_nothing(tmp_path: Path) -> None:
     assert {row.verdict for row in one if row.comparison.role is Role.EFFECT} <= set(Verdict)
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200, 240])
 def test_every_table_fits_the_terminal(tmp_path: Path, width: int) -> None:
     downloads, _ = realistic(domains=12)
     downloads[3] = dataclasses.replace(downloads[3], outcome="failed", failure="connect_timeout")
     data = dataset.load([write_campaign(tmp_path / "c", downloads)])
     lines = on_terminal(api.make_tables(data).show, width)
     assert max(map(len, lines)) <= width
-    rows = [line for line in lines if line.startswith("quiche vs aioquic ")]
-    [row] = rows  # on one line, with its median
-    assert re.search(r" 36 .*[01]\.\d\d \[[^]]*\] .*(faster|slower|equivalent|undecided)", row), "with its verdict"
+    row, *split = [line for line in lines if line.startswith(f"quiche vs {'aioquic' if width > 60 else 'BL'} ")]
+    assert not split, "no capture, so no limiter"
+    assert re.search(r"(faster|slower|equivalent|undecided).* [01]\.\d\d \[[^]]*\] .* 12 +36", row), "with its verdict"
     assert [line for line in lines if line.startswith("MUC") and " TCP " in line]
     text = "\n".join(lines)
-    assert len(re.findall(r" (?:<0\.001|0\.\d\d\d?|1\.00)(?= )", row)) == (2 if width in (100, 200) else 1), "q, and p"
-    assert bool(re.search(r" 36 +\d+ ", row)) == (width > 60), "shares"
-    assert ("1.0-" in text) == (width >= 120), "bins where there is room"
-    assert (len(re.findall(r" \d+ \[\d+–\d+\]", row)) == 2) == (width in (100, 200)), "intervals of shares, too"
-    assert ("in a wider terminal" in " ".join(text.split())) == (width < 200)
+    assert len(re.findall(r" (?:<0\.001|0\.\d\d\d?|1\.00)(?= )", row)) == (width > 80) + (width > 200), "q, and p"
+    assert bool(re.search(r"\] +(?:\d\.\d\d +)?\d+ .* 12 +36", row)) == (width > 80), "shares of domains"
+    assert ("handshake" in text) == (width >= 120) and ("1.0-" in text) == (width >= 200), "bins where there is room"
+    assert ("in a wider terminal" in " ".join(text.split())) == (width < 240)
     assert re.search(r"ECN.* connect_timeout 1|ECN: connect_timeout 1", text)
 
 

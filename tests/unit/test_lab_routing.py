@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from cdn_mapping import as2org
 from cdn_mapping.provider_rules import Providers, read_providers
-from cdn_mapping.rib import read_entries
+from cdn_mapping.rib import RibReader
 from cdn_mapping.votes import Ballot
 from core.domain import Provider
 from upshift.commands.lab import app as lab_app
@@ -34,7 +34,7 @@ def files(name: str, tmp_path: Path) -> LabFiles:
 
 
 def test_the_table_reads_back_as_it_was_meant(name: str, files: LabFiles) -> None:
-    reader = read_entries(files.rib)
+    reader = RibReader(files.rib)
     entries = list(reader)
     meant = list(lab_files.routes(load_topology(name)))
     assert len(entries) == len(meant)
@@ -50,7 +50,7 @@ def test_the_table_reads_back_as_it_was_meant(name: str, files: LabFiles) -> Non
 
 
 def test_the_table_has_what_real_ones_have(files: LabFiles) -> None:
-    entries = list(read_entries(files.rib))
+    entries = list(RibReader(files.rib))
     assert {"0.0.0.0/0", "::/0"} <= {entry.prefix for entry in entries}
     assert any("{" in entry.as_path for entry in entries)
     paths = [entry.as_path.split() for entry in entries]
@@ -58,7 +58,7 @@ def test_the_table_has_what_real_ones_have(files: LabFiles) -> None:
     assert max(len(set(path)) for path in paths) >= 5
     assert any(path[-1] == str(lab_files.PRIVATE_ASN) for path in paths)
     ballot = Ballot()
-    ballot.add_rib(read_entries(files.rib))
+    ballot.add_rib(RibReader(files.rib))
     assert ballot.dropped == {"default route": 2}
     rows = ballot.rows(4)
     assert len(rows.low) > len(set(zip(rows.low.tolist(), rows.length.tolist(), strict=True))), "no MOAS"
@@ -71,7 +71,7 @@ def test_bgpdump_reads_the_same(files: LabFiles) -> None:
     said = subprocess.run([bgpdump, "-m", str(files.rib)], capture_output=True, text=True, check=True).stdout
     # type | time | B | peer address | peer AS | prefix | AS path | origin | ...
     lines = [line.split("|") for line in said.splitlines()]
-    entries = [(e.peer_address, str(e.peer_asn), e.prefix, e.as_path) for e in read_entries(files.rib)]
+    entries = [(e.peer_address, str(e.peer_asn), e.prefix, e.as_path) for e in RibReader(files.rib)]
     assert [(line[3], line[4], line[5], line[6]) for line in lines] == entries
     assert {line[7] for line in lines} == {"IGP"}
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdn_mapping import sources
-from cdn_mapping.rib import read_entries
+from cdn_mapping.rib import RibReader
 from core.errors import UsageError
 from tests.cells import examples
 from tests.unit._mrt import SAMPLES, SOME, Reports, Route, nlri, peer_table, record, records_of_routes, rib_v2
@@ -36,7 +36,7 @@ def pybgpstream() -> ModuleType:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_entry_equals_pybgpstreams(pybgpstream: ModuleType, shared_data: Path, name: str) -> None:
     path = shared_data / "bgp" / name
-    ours = list(read_entries(path))
+    ours = list(RibReader(path))
     if any(entry.path_id is not None for entry in ours):
         with pytest.raises(UsageError, match=r"ADD-PATH \(.* is the first\), .* leave out --backend bgpstream"):
             sources.read_file(path)
@@ -62,7 +62,7 @@ def test_pybgpstream_reads_what_we_read(tmp_path_factory: pytest.TempPathFactory
     pytest.importorskip("pybgpstream", reason=MISSING)
     path = tmp_path_factory.mktemp("rib") / "rib"
     path.write_bytes(peer_table() + b"".join(rib_v2(routes) for routes in found))
-    assert list(sources.read_file(path)) == list(read_entries(path))
+    assert list(sources.read_file(path)) == list(RibReader(path))
 
 
 BAD_ATTRIBUTE = record(13, 2, bytes(4) + nlri("10.0.0.0/8") + b"\x00\x01" + bytes(6) + b"\x00\x05\x40\x02\x09\x02\x01")

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdn_mapping import as_path, sources
-from cdn_mapping.rib import read_entries
+from cdn_mapping.rib import RibReader
 from cdn_mapping.votes import Ballot
 from core.errors import UsageError
 from tests.cells import examples
@@ -52,7 +52,7 @@ def test_what_was_encoded_comes_back(
     }[form](data)
     path = tmp_path_factory.mktemp("rib") / "rib"
     path.write_bytes(packed)
-    reader = read_entries(path)
+    reader = RibReader(path)
     assert [tuple(entry) for entry in reader] == [expected(route) for routes in found for route in routes]
     assert not reader.truncated
 
@@ -73,7 +73,7 @@ def test_truncated_at_every_byte_it_never_crashes_and_says_so(tmp_path: Path) ->
     path = tmp_path / "rib"
     for size in range(len(data)):
         path.write_bytes(data[:size])
-        reader = read_entries(path)
+        reader = RibReader(path)
         entries = list(reader)
         whole = max((n for end, n in ends.items() if end <= size), default=0)
         assert len(entries) == whole
@@ -88,7 +88,7 @@ def test_truncated_at_every_byte_when_compressed(tmp_path: Path, pack) -> None: 
     path = tmp_path / "rib"
     for size in range(len(data)):
         path.write_bytes(data[:size])
-        reader = read_entries(path)
+        reader = RibReader(path)
         entries = list(reader)
         assert len(entries) <= len(SOME)
         assert reader.truncated, size
@@ -100,7 +100,7 @@ def test_noise_is_refused_or_flagged_never_a_crash(tmp_path_factory: pytest.Temp
     for data in (noise, peer_table() + noise, peer_table() + record(13, 2, noise), record(12, 1, noise)):
         path.write_bytes(data)
         try:
-            for _ in read_entries(path):
+            for _ in RibReader(path):
                 pass
         except UsageError as error:
             assert "byte" in error.sentence()
@@ -117,7 +117,7 @@ def test_a_flipped_byte_is_refused_or_read_never_a_crash(
     path = tmp_path_factory.mktemp("flip") / "rib"
     path.write_bytes(plain)
     ballot = Ballot()
-    for read in (lambda: list(read_entries(path)), lambda: ballot.add_rib(read_entries(path))):
+    for read in (lambda: list(RibReader(path)), lambda: ballot.add_rib(RibReader(path))):
         try:
             read()
         except UsageError as error:
@@ -133,7 +133,7 @@ def test_table_dump_v1_with_as4_path(tmp_path: Path) -> None:
         + rib_v1("2001:db8::/32", "2001:db8::9", 64501, attributes(((2, (64501, 3)),), width=2))
         + rib_v1("192.0.2.0/24", "198.51.100.1", 64500, attributes(((2, (64500, 7)),), width=2))
     )
-    got = [(e.prefix, e.origin, e.as_path, e.peer_asn, e.peer_address) for e in read_entries(path)]
+    got = [(e.prefix, e.origin, e.as_path, e.peer_asn, e.peer_address) for e in RibReader(path)]
     assert got == [
         ("192.0.2.0/24", 300_000, "64500 200000 300000", 64500, "198.51.100.1"),
         ("2001:db8::/32", 3, "64501 3", 64501, "2001:db8::9"),
@@ -144,7 +144,7 @@ def test_table_dump_v1_with_as4_path(tmp_path: Path) -> None:
 def test_other_records_are_passed_over_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "rib"
     path.write_bytes(peer_table() + record(16, 4, b"update") + record(13, 3, b"multicast") + rib_v2([SOME[1]]))
-    reader = read_entries(path)
+    reader = RibReader(path)
     assert len(list(reader)) == 1
     assert dict(reader.skipped) == {"type 16, subtype 4": 1, "type 13, subtype 3": 1}
 
@@ -168,12 +168,12 @@ def test_malformed_files_give_offset_and_remedy(tmp_path: Path, data: bytes, sai
     path = tmp_path / "rib"
     path.write_bytes(data)
     if said is None:
-        reader = read_entries(path)
+        reader = RibReader(path)
         assert list(reader) == []
         assert reader.truncated_at == len(peer_table())
         return
     with pytest.raises(UsageError, match=said) as caught:
-        list(read_entries(path))
+        list(RibReader(path))
     assert str(path) in caught.value.sentence()
     assert caught.value.remedy
 
@@ -185,14 +185,14 @@ def test_a_bad_attribute_gives_the_offset_of_its_record(tmp_path: Path) -> None:
     path.write_bytes(peer_table() + record(13, 2, body))
     said = f"byte {len(peer_table())} .* path attribute 2 claims 9 bytes, 2 are left"
     with pytest.raises(UsageError, match=said):
-        list(read_entries(path))
+        list(RibReader(path))
     with pytest.raises(UsageError, match=said):
-        Ballot().add_rib(read_entries(path))
+        Ballot().add_rib(RibReader(path))
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="file not found"):
-        read_entries(tmp_path / "none")
+        RibReader(tmp_path / "none")
 
 
 @pytest.mark.thorough
@@ -210,7 +210,7 @@ def test_every_entry_equals_bgpdumps(shared_data: Path, name: str) -> None:
             theirs.append((fields[5], fields[7], int(fields[4]), fields[3], int(fields[6])))
         else:
             theirs.append((fields[5], fields[6], int(fields[4]), fields[3], None))
-    reader = read_entries(path)
+    reader = RibReader(path)
     ours = [(e.prefix, e.as_path, e.peer_asn, e.peer_address, e.path_id) for e in reader]
     assert ours == theirs
     assert ours

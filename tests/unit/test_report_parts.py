@@ -46,13 +46,13 @@ def test_forest_places_medians_on_a_log_scale_beside_the_margin(tmp_path: Path) 
     faster, noise = by_name["WS vs BL"], by_name["BL2 vs BL"]
     assert faster.verdict == "faster" and faster.sentence.startswith("WS was faster than BL")
     assert noise.role is Role.NOISE_FLOOR and noise.verdict == ""
-    low, high = drawn.ends
-    assert faster.at == pytest.approx(100 * (math.log(2.0) - low) / (high - low), abs=1.0)
+    places = {label: at for at, label in drawn.ticks}
+    octave = (places["2"] - places["1"]) if "2" in places else (places["1.5"] - places["1"]) / math.log2(1.5)
+    assert faster.at == pytest.approx(places["1"] + octave, abs=1.0)
     assert faster.low is not None and faster.at is not None and faster.high is not None
     assert faster.low <= faster.at <= faster.high
     assert faster.band is not None and faster.band[0] < drawn.one < faster.band[1] < faster.low
     assert faster.q == "<0.001" and noise.q == "" and noise.band is None
-    places = {label: at for at, label in drawn.ticks}
     assert places["1"] == pytest.approx(drawn.one)
     assert [at for at, _ in drawn.ticks] == sorted(places.values())
 
@@ -84,8 +84,35 @@ def test_points_are_the_pairs_of_table_2(tmp_path: Path) -> None:
     # 8 Mbit/s, the fastest download's, for 20 ms.
     assert one.path.rtt_ms == pytest.approx(20.0)
     assert one.path.bdp == pytest.approx(8e6 / 8 * 0.02 / 65_535, rel=0.02)
-    cells = points.part_cells(found, data.design.comparisons)
-    assert next(line for line in cells if line[0] == "WS vs BL")[2:4] == ["1.00", "1.00"]
+    lines = points.part_lines(found, data.design.comparisons)
+    assert next(line for _, line in lines if line[0] == "WS vs BL")[2:4] == ["1.00", "1.00"]
+
+
+def test_rounding_moves_no_pair_over_an_edge(tmp_path: Path) -> None:
+    times = {"BL": 1.000004, "WS": 1.0}
+    downloads = [make_download(configuration=name, last_byte_s=time) for name, time in times.items()]
+    data = dataset.load([write_campaign(tmp_path / "c", downloads)])
+    all_points = points.points(data, metric=Metric.TIME, selection=DEFAULT)
+    (row,) = points.document(all_points, data.design.comparisons)[0]["points"]
+    assert row[6] == pytest.approx(1.000004) and row[6] > 1, "1.000 to four digits would be a tie"
+
+
+def test_each_configuration_is_explained(tmp_path: Path) -> None:
+    names = dict(campaign.names(load(tmp_path).design))
+    assert names["BL"].startswith("HTTP/1.1 over TCP by requests, ") and "window scaling off" in names["BL"]
+    assert names["WS"].startswith("BL with window scaling ") and "warmup" not in names
+
+
+def test_curves_that_cover_each_other_stand_apart(tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    axis = Figure().subplots()
+    one, near, far = [1.0, 2.0, 3.0], [1.01, 2.0, 3.0], [10.0, 20.0, 30.0]
+    placed = figures._apart(axis, {0: one, 1: near, 2: far}, log=True)
+    at = {index: transform.transform((2.0, 0.5)) for index, transform in placed.items()}
+    plain = axis.transData.transform((2.0, 0.5))
+    assert at[0][0] < plain[0] < at[1][0] and at[0][1] > plain[1] > at[1][1]
+    assert list(at[2]) == pytest.approx(list(plain))
 
 
 def test_a_censored_pair_is_a_bound_in_the_page(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from typing import Any
@@ -12,24 +13,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.measures.rows import Verdict
+from analysis.measures.rows import Median, Part, Size, Split, SplitBy, Verdict
 from analysis.measures.statistics import tests
 from analysis.measures.statistics.clusters import Floats, Ints, cluster_medians, codes
 from analysis.measures.statistics.intervals import (
     EQUIVALENCE_CONFIDENCE,
     few_clusters_interval,
+    hodges_lehmann,
     median_interval,
     share_intervals,
 )
 from analysis.measures.statistics.tests import (
     EXACT_CLUSTERS,
     cluster_scores,
+    differ,
     equivalence,
+    kruskal_wallis,
     mcnemar,
     sign_test,
     signed_rank,
 )
-from analysis.measures.verdicts import LEAST_MARGIN, verdict
+from analysis.measures.verdicts import LEAST_MARGIN, explains, verdict
 from tests.cells import examples
 
 UNHURRIED = settings(deadline=None, max_examples=examples(60))
@@ -208,31 +212,124 @@ def test_no_test_has_no_q_value() -> None:
     assert tests.benjamini_hochberg([]) == tests.benjamini_yekutieli([]) == []
 
 
+SURELY, PERHAPS = Size.AT_LEAST, Size.PERHAPS_LESS
+
+
 @pytest.mark.parametrize(
     ("q", "interval", "inner", "expected"),
     [
-        (0.01, (0.03, 0.05), (0.03, 0.05), Verdict.FASTER),
-        (0.01, (-0.05, -0.03), (-0.05, -0.03), Verdict.SLOWER),
-        (0.05, (0.03, 0.05), (0.03, 0.05), Verdict.UNDECIDED),
-        (0.01, (0.01, 0.05), (0.03, 0.05), Verdict.UNDECIDED),
-        (0.01, (-0.05, -0.01), (-0.05, -0.03), Verdict.UNDECIDED),
-        (0.01, (0.005, 0.01), (0.005, 0.01), Verdict.EQUIVALENT),
-        (1.0, (-0.03, 0.01), (-0.019, 0.01), Verdict.EQUIVALENT),
-        (1.0, (-0.03, 0.01), (-0.021, 0.01), Verdict.UNDECIDED),
-        (0.01, None, None, Verdict.UNDECIDED),
+        (0.01, (0.03, 0.05), (0.03, 0.05), (Verdict.FASTER, SURELY)),
+        (0.01, (-0.05, -0.03), (-0.05, -0.03), (Verdict.SLOWER, SURELY)),
+        (0.05, (0.03, 0.05), (0.03, 0.05), (Verdict.UNDECIDED, None)),
+        (0.01, (0.01, 0.05), (0.03, 0.05), (Verdict.FASTER, PERHAPS)),
+        (0.01, (-0.05, -0.01), (-0.05, -0.03), (Verdict.SLOWER, PERHAPS)),
+        (0.01, (0.005, 0.01), (0.005, 0.01), (Verdict.EQUIVALENT, None)),
+        (1.0, (-0.03, 0.01), (-0.019, 0.01), (Verdict.EQUIVALENT, None)),
+        (1.0, (-0.03, 0.01), (-0.021, 0.01), (Verdict.UNDECIDED, None)),
+        (0.01, None, None, (Verdict.FASTER, PERHAPS)),
     ],
 )
-def test_verdicts(
-    q: float, interval: tuple[float, float] | None, inner: tuple[float, float] | None, expected: Verdict
+def test_direction_and_size_are_two_statements(
+    q: float,
+    interval: tuple[float, float] | None,
+    inner: tuple[float, float] | None,
+    expected: tuple[Verdict, Size | None],
 ) -> None:
-    assert verdict(q=q, interval=interval, inner=inner, p_equivalence=0.04, margin=LEAST_MARGIN) is expected
-    others = verdict(q=q, interval=interval, inner=inner, p_equivalence=0.05, margin=LEAST_MARGIN)
-    assert others is (Verdict.UNDECIDED if expected is Verdict.EQUIVALENT else expected), "both tests have to show it"
+    typical = 0.04 if interval is None else sum(interval) / 2
+
+    def found(p_equivalence: float) -> tuple[Verdict, Size | None]:
+        return verdict(
+            q=q, typical=typical, interval=interval, inner=inner, p_equivalence=p_equivalence, margin=LEAST_MARGIN
+        )
+
+    assert found(0.04) == expected
+    assert (found(0.05)[0] is Verdict.EQUIVALENT) is False, "both tests have to show it"
 
 
-def test_a_large_noise_floor_hides_effects_and_does_not_make_them_equal() -> None:
-    found = verdict(q=0.01, interval=(0.03, 0.05), inner=(0.03, 0.05), p_equivalence=1.0, margin=0.1)
-    assert found is Verdict.UNDECIDED
+def test_a_large_noise_floor_leaves_the_size_open_and_does_not_make_them_equal() -> None:
+    interval = (0.03, 0.05)
+    found = verdict(q=0.01, typical=0.04, interval=interval, inner=interval, p_equivalence=1.0, margin=0.1)
+    assert found == (Verdict.FASTER, PERHAPS)
+
+
+def part(name: str, median: float, low: float, high: float) -> Part:
+    return Part(
+        name=name,
+        n=20,
+        domains=10,
+        median=Median(value=median, least=median, most=median),
+        sure=(low, high),
+    )
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ((1.0, 0.99, 1.01), True),
+        ((1.0, 0.6, 1.31), False),  # it may have gained as well
+        ((1.05, 1.03, 1.07), False),  # less, but it gains, too
+        ((0.8, 0.7, 0.9), True),  # the other way
+    ],
+)
+def test_a_split_explains_where_one_part_surely_gains_and_another_surely_does_not(
+    others: tuple[float, float, float], expected: bool
+) -> None:
+    gain = part("receive_window", 1.5, 1.3, 1.7)
+    split = Split(by=SplitBy.LIMITER, p=0.001, parts=(gain, part("path_rate", *others)))
+    assert explains(split, LEAST_MARGIN) is expected
+    small = dataclasses.replace(gain, sure=(1.01, 1.7))
+    if others[2] > 1 / 1.02:
+        assert not explains(dataclasses.replace(split, parts=(small, split.parts[1])), LEAST_MARGIN)
+    assert not explains(dataclasses.replace(split, parts=(dataclasses.replace(gain, sure=None),)), LEAST_MARGIN)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 6, 7, 20, 50, 51])
+def test_the_typical_value_is_hodges_and_lehmanns(n: int) -> None:
+    """Against the means of all pairs written out; the rank is where SciPy's exact test begins to be above 5 %."""
+    for seed in range(8):
+        sample = np.random.default_rng(seed).normal(0.05, 0.1, n)
+        if seed % 2:
+            sample = np.round(sample, 1)
+        first, second = np.triu_indices(n)
+        means = np.sort((sample[first] + sample[second]) / 2)
+        least, most, low, high = hodges_lehmann(sample, sample)
+        assert least == most == pytest.approx(np.median(means), abs=1e-8)
+        if n < 6:
+            assert (low, high) == (-math.inf, math.inf)
+            continue
+        assert min(abs(means - low)) < 1e-8 and min(abs(means - high)) < 1e-8 and low - 1e-9 <= least <= high + 1e-9
+        mirrored = hodges_lehmann(-sample, -sample)
+        assert mirrored == pytest.approx((-least, -most, -high, -low), abs=1e-8)
+    symmetric = np.concatenate((np.linspace(0.01, 1, 10), -np.linspace(0.01, 1, 10))) + 0.6
+    *_, low, high = hodges_lehmann(symmetric, symmetric)
+    for end, beyond in ((low, -1e-6), (high, 1e-6)):
+        inside, outside = (stats.wilcoxon(symmetric - end + step, method="exact").pvalue for step in (beyond, -beyond))
+        assert {inside > 0.05, outside > 0.05} <= {True, False} and max(inside, outside) > 0.03
+
+
+def test_the_typical_value_of_bounds_is_as_wide_as_they_allow() -> None:
+    low, high = np.array([-np.inf, 0.0, 0.1] * 5), np.array([0.0, 0.0, np.inf] * 5)
+    least, most, *ends = hodges_lehmann(low, high)
+    assert least == -math.inf and most == math.inf and ends == [-math.inf, math.inf]
+    few = np.full(40, 0.1)
+    few[0] = np.inf
+    assert hodges_lehmann(np.full(40, 0.1), few) == pytest.approx((0.1, 0.1, 0.1, 0.1))
+
+
+def test_differences_of_groups_are_scipys() -> None:
+    rng = np.random.default_rng(4)
+    for shift in (0.0, 0.5, 2.0):
+        groups = np.repeat([0, 1, 2], (8, 12, 20))
+        sample = np.round(rng.normal(0, 1, 40) + shift * (groups == 1), 1)
+        parts = [sample[groups == group] for group in range(3)]
+        kruskal = stats.kruskal(*parts).pvalue
+        ranks = stats.rankdata(sample)
+        welch = stats.f_oneway(*(ranks[groups == group] for group in range(3)), equal_var=False).pvalue
+        assert kruskal_wallis(sample, groups) == pytest.approx(kruskal)
+        assert differ(sample, groups) == pytest.approx(max(kruskal, welch))
+    assert (
+        kruskal_wallis(np.zeros(12), np.repeat([0, 1], 6)) == 1.0 and differ(np.zeros(12), np.repeat([0, 1], 6)) == 1.0
+    )
 
 
 def test_the_90_percent_interval_is_two_one_sided_sign_tests() -> None:

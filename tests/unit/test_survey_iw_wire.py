@@ -19,9 +19,9 @@ from survey.iw.probers import Attachment, prober
 
 BASE = wire.ProbeRequest(address="198.18.0.1", port=80, mss=64, host="a.test", user_agent="upshift/1 (+me@example.net)")
 WORDS = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_size=200)
-U32 = st.integers(0, wire.LARGEST_NUMBER)
+U32 = st.integers(0, wire.UNKNOWN)
 U16 = st.integers(0, 0xFFFF)
-KNOWN = st.one_of(st.none(), st.integers(0, wire.LARGEST_NUMBER - 1))
+KNOWN = st.one_of(st.none(), st.integers(0, wire.UNKNOWN - 1))
 
 REQUESTS = st.builds(
     wire.ProbeRequest,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -109,8 +110,8 @@ def snapshot(
         if not here:
             raise UsageError("the vantage point is not named", where="--restore", remedy="add --here NAME")
         done = snapshots.restore(folder, restore, here, plan_sha256=plan)
-        said = f"goes on from {restore}" if done else "has a journal, which stays"
-        typer.echo(json_format.dumps({"restored": done}) if json else f"{folder}: {here} {said}")
+        outcome = f"goes on from {restore}" if done else "has a journal, which stays"
+        typer.echo(json_format.dumps({"restored": done}) if json else f"{folder}: {here} {outcome}")
         return
     if free is not None:
         freed = snapshots.free(folder, free, sha256=sha256)
@@ -167,9 +168,16 @@ def account(
                 one.url,
             )
         )
-    if attempts:
+    if attempts and sys.stdout.isatty():
+        some = [(*row[:1], *row[2:4], *row[6:]) for row in lines]
+        least = [(*row[:1], *row[6:]) for row in lines]
+        words = {*lines[0]} - {"requests", "bytes"}
+        to = progress_display.console(sys.stdout)
+        progress_display.print_table(to, [lines, some, least], title=f"Attempts for {who}", words=words)
+    elif attempts:  # one line each, whatever its length
         for line in _aligned(lines):
             typer.echo(line)
+    if attempts:
         for agent in dict.fromkeys(one.user_agent for one in attempts):
             typer.echo(f"user agent: {agent}")
     typer.echo(f"{who}: {len(attempts)} measurement runs, {requests} requests recorded, {size_text(total)}")

@@ -81,10 +81,10 @@ def kpis_listing() -> dict[str, list[tuple[str, str]]]:
     from analysis.captures.kpis import ALL
 
     units = {"": "no unit", "1": "share, 0 to 1"}
-    said = "[{unit}] {meaning} Source: {source}."
+    sentence = "[{unit}] {meaning} Source: {source}."
     return {
         "KPIs": [
-            (kpi.name, said.format(unit=units.get(kpi.unit, kpi.unit), meaning=kpi.meaning, source=kpi.source))
+            (kpi.name, sentence.format(unit=units.get(kpi.unit, kpi.unit), meaning=kpi.meaning, source=kpi.source))
             for kpi in ALL.values()
         ]
     }

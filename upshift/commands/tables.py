@@ -51,6 +51,7 @@ class Which(StrEnum):
     ALL = "all"
     DOWNLOADS = "1"
     SPEEDUPS = "2"
+    SPLITS = "splits"
     DOSE = "dose"
     CLIENTS = "clients"
     LIMITERS = "limiters"
@@ -109,9 +110,16 @@ def tables(
         GroupingName | None, typer.Option("--by", help="Split Table 2 by vantage point, provider or iteration.")
     ] = None,
     layout: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TEXT,
+    latex: Annotated[
+        bool, typer.Option("--latex", help="Print as LaTeX (booktabs); with --table 2 what a paper needs.")
+    ] = False,
     which: Annotated[
         Which,
-        typer.Option("--table", help="Print only Table 1, Table 2, Table 2 by dose, what clients do, or limiters."),
+        typer.Option(
+            "--table",
+            help="Print only Table 1, Table 2, Table 2 by what limited the reference or by dose, what "
+            "clients do, or limiters.",
+        ),
     ] = Which.ALL,
     unproven: Unproven = False,
     only_hits: OnlyHits = False,
@@ -138,6 +146,12 @@ def tables(
     beside: Annotated[
         PaperName | None, typer.Option("--beside", help="Print instead Tables 1 and 2 beside those of the paper.")
     ] = None,
+    pairs: Annotated[
+        bool,
+        typer.Option(
+            "--pairs", help="Write pairs.parquet also of more than 500,000 downloads: it takes longer than all tables."
+        ),
+    ] = False,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
@@ -145,12 +159,13 @@ def tables(
 
     A speed-up of 1.2 means: 1.2 times as fast as the reference, in the same measurement run. Bins are half-open, [low,
     high). Intervals are 95 %, with domains as their unit; below 10 domains there are none, and below 10 pairs there
-    are counts instead of percentages. The rows are the comparisons of the campaign file (`[[comparisons]]`). p is
-    of Wilcoxon's signed-rank test, q the false discovery rate over all effects; the verdict is faster, slower,
-    equivalent or undecided.
+    are counts instead of percentages. The rows are the comparisons of the campaign file (`[[comparisons]]`). The
+    typical speed-up is Hodges and Lehmann's estimate, gain and lose are the domains that are at least 2 % faster or
+    slower, q is the false discovery rate over all tests; the verdict is faster or slower (at least, or perhaps less
+    than 2 %), equivalent, mixed by what tells who gains, or undecided.
     By dose, each row of an option is split into runs in which it took effect (ECN: a mark was seen) and others.
-    Written to DIR/tables/: table1, configurations, table2, dose, client_effects and limiters as .csv and .md; what is
-    made with quirks or beside a paper to DIR/tables/published/.
+    Written to DIR/tables/: table1, configurations, table2, splits, dose, client_effects and limiters as .csv, .md, and
+    pairs.parquet, a row per pair; what is made with quirks or beside a paper to DIR/tables/published/.
     """
     from analysis import api
     from analysis.measures import dataset
@@ -162,11 +177,11 @@ def tables(
     from analysis.report.beside import Paper
     from analysis.report.beside import beside as lay_beside
 
-    asked = Metric(metric.value) if metric else None
+    chosen = Metric(metric.value) if metric else None
     special = quirk_effects or beside is not None
     _refuse_contradictions(quirk_effects=quirk_effects, beside=beside, as_published=as_published, by=by)
-    chosen_metric, quirks = published.choose(quirk or (), as_published=as_published, metric=asked)
-    if special and asked is None:
+    chosen_metric, quirks = published.choose(quirk or (), as_published=as_published, metric=chosen)
+    if special and chosen is None:
         chosen_metric = Metric.THROUGHPUT
     data = dataset.load_few(folders) if quirks or special else dataset.load(folders)
     selection = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
@@ -185,21 +200,23 @@ def tables(
     only = {
         Which.DOWNLOADS: ("table1",),
         Which.SPEEDUPS: ("table2",),
+        Which.SPLITS: ("splits",),
         Which.DOSE: ("dose",),
         Which.CLIENTS: ("client_effects",),
         Which.LIMITERS: ("limiters",),
     }
     names = only.get(which, made.names)
-    made.write(target)
+    made.write(target, pairs=pairs)
     if as_json:
         typer.echo(json.dumps(made.document() | {"written": str(target)}, indent=1))
-    elif layout is Format.TEXT:
+    elif layout is Format.TEXT and not latex:
         made.show(sys.stdout, names)
         typer.echo(f"Written to {target}/ as CSV and Markdown.", err=True)
     else:
         typer.echo(made.head(), err=True)
         typer.echo(made.ceilings(), err=True)
-        typer.echo(made.files("csv" if layout is Format.CSV else "md", names), nl=False)
+        suffix = "tex" if latex else "csv" if layout is Format.CSV else "md"
+        typer.echo(made.files(suffix, names), nl=False)
 
 
 def tables_listing() -> dict[str, list[tuple[str, str]]]:

@@ -80,6 +80,11 @@ class Lane:
         self._emulator.close()
         self._set({})
 
+    @property
+    def fifo_priority(self) -> int:
+        """What the clients were granted; 0: none."""
+        return max(self.client.fifo_priority, self._prober.fifo_priority)
+
     def check(self) -> None:
         """Raises LabError if the lab is broken; waits for the moment after which it knows."""
         time.sleep(STALE_S)

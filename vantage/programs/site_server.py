@@ -2,8 +2,8 @@
 
     site_server.py SITES.json --certificates DIR --log FILE [--port 443]
 
-SITES.json is host -> path -> answer, with the fields of `vantage.lab.site_kinds.Answer`; DIR has HOST.pem and HOST.key.
-Each request leaves one JSON line in FILE, with the names that Caddy's access log uses.
+SITES.json is host -> path -> answer, with the fields of `vantage.server_kind.SiteAnswer`; DIR has HOST.pem and
+HOST.key. Each request leaves one JSON line in FILE, with the names that Caddy's access log uses.
 """
 
 from __future__ import annotations

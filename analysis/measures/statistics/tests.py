@@ -4,7 +4,8 @@ Sources: F. Wilcoxon, "Individual comparisons by ranking methods", 1945; zeros a
 G. A. Satten, "A signed-rank test for clustered data", Biometrics 64, 2008; Q. McNemar, "Note on the sampling error of
 the difference between correlated proportions", 1947; Y. Benjamini and Y. Hochberg, "Controlling the false discovery
 rate", 1995; Y. Benjamini and D. Yekutieli, "The control of the false discovery rate in multiple testing under
-dependency", 2001.
+dependency", 2001; W. H. Kruskal and W. A. Wallis, "Use of ranks in one-criterion variance analysis", 1952; B. L. Welch,
+"On the comparison of several mean values: an alternative approach", 1951.
 
 Under the null hypothesis the labels of the two configurations are exchangeable in each cluster: its values have
 the same distribution with all signs swapped. Whoever knows only bounds of values gets the largest p-value of those
@@ -165,6 +166,47 @@ def _p(scores: Floats, *, one_sided: bool = False) -> float:
     # The first sign is fixed, as swapping all of them changes no absolute value. Sums may differ in their last bits.
     # Both sides are equally likely, as are the signs of zeros: half of the two-sided p-value is the one-sided one.
     return float(np.mean(np.abs(sums + sizes[0]) >= statistic * (1 - 1e-12))) * sides / 2
+
+
+def differ(values: Floats, groups: Ints) -> float:
+    """The p-value of the hypothesis that values of all groups have the same size: the larger of two tests on ranks,
+    Kruskal and Wallis's, which small groups do not mislead, and Welch's, which unequal spreads do not.
+
+    Args:
+        values: one per domain and group.
+        groups: the group of each value: 0, 1, ...; two or more groups, each with two values or more.
+    """
+    from scipy.special import fdtrc
+
+    ranks, _ = _ranks(values)
+    sizes = np.bincount(groups)
+    k = len(sizes)
+    means = np.bincount(groups, ranks) / sizes
+    # Ranks are whole numbers, so a group of equal ones has the variance of rounding.
+    variances = np.maximum(np.bincount(groups, np.square(ranks - means[groups])) / (sizes - 1), 1 / 12)
+    weights = sizes / variances
+    overall = (weights * means).sum() / weights.sum()
+    spread = (np.square(1 - weights / weights.sum()) / (sizes - 1)).sum()
+    f = (weights * np.square(means - overall)).sum() / (k - 1) / (1 + 2 * (k - 2) / (k**2 - 1) * spread)
+    return max(float(fdtrc(k - 1, (k**2 - 1) / (3 * spread), f)), kruskal_wallis(values, groups))
+
+
+def kruskal_wallis(values: Floats, groups: Ints) -> float:
+    """The p-value of Kruskal and Wallis's test, by its chi-squared approximation; arguments as of `differ`."""
+    from scipy.special import chdtrc
+
+    ranks, ties = _ranks(values)
+    n, sizes = len(values), np.bincount(groups)
+    between = (np.square(np.bincount(groups, ranks) - sizes * (n + 1) / 2) / sizes).sum()
+    untied = 1 - float((ties**3 - ties).sum()) / (n**3 - n)
+    return float(chdtrc(len(sizes) - 1, 12 * between / (n * (n + 1)) / untied)) if untied > 0 else 1.0
+
+
+def _ranks(values: Floats) -> tuple[Floats, Floats]:
+    """Ranks from 1, equal values with their mean; and how often each value occurs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return ranks, counts.astype(np.float64)
 
 
 def sign_test(low: Floats, high: Floats) -> float:

@@ -22,9 +22,14 @@ const filters = Object.fromEntries(KINDS.slice(0, 3).map((kind) => [kind, docume
 const controls = Object.fromEntries(
   ["part", "colour", "against"].map((name) => [name, document.getElementById(`show-${name}`)]),
 );
+const search = document.getElementById("filter");
 const column = (kind) => 1 + KINDS.indexOf(kind);
 const nameOf = (row, kind) => data.names[kind][row[column(kind)]] ?? "not known";
-const isKept = (row) => Object.entries(filters).every(([kind, box]) => !box.value || nameOf(row, kind) === box.value);
+const hasWords = (text) => text.toLowerCase().includes(search.value.trim().toLowerCase());
+const isKept = (row) =>
+  Object.entries(filters).every(([kind, box]) => !box.value || nameOf(row, kind) === box.value) &&
+  hasWords(`${nameOf(row, "domain")} ${nameOf(row, "provider")}`);
+const isFiltered = () => search.value.trim() !== "" || Object.values(filters).some((box) => box.value);
 
 // [lower bound, upper bound] of the speed-up of the chosen part; null if it is not known.
 const speedup = (row) => {
@@ -62,7 +67,21 @@ const medianOf = (pairs) => {
   }
   return middle([...domains.values()].map(middle));
 };
-const noteOf = (pairs) => (pairs.length ? `n = ${pairs.length}, median ${medianOf(pairs).toFixed(2)}` : "n = 0");
+const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+// Pairs are [row, [lower bound, upper bound]]; both medians are the same where all speed-ups are known.
+const medians = (pairs) => [0, 1].map((end) => medianOf(pairs.map(([row, bounds]) => [row, bounds[end]])));
+const medianText = (pairs) => {
+  if (!pairs.length) return "–";
+  const [least, most] = medians(pairs);
+  if (least === most) return Number.isFinite(least) ? least.toFixed(2) : "∞";
+  if (most === Infinity) return least > 0 ? `>${least.toFixed(2)}` : "?";
+  return least > 0 ? `${least.toFixed(2)}…${most.toFixed(2)}` : `<${most.toFixed(2)}`;
+};
+const noteOf = (pairs) => {
+  const domains = new Set(pairs.map(([row]) => row[column("domain")])).size;
+  const runs = `${counted(domains, "domain")}, ${counted(pairs.length, "run")}`;
+  return pairs.length ? `${runs}; median ${medianText(pairs)}` : runs;
+};
 
 const speedupAxis = () => {
   const far = data.points.map(speedup).filter(Boolean).map((value) => Math.exp(Math.abs(Math.log(placeOf(value)))));
@@ -81,6 +100,11 @@ const distribution = (panel, rows, look) => {
     return [placeOf(value), share, look.text && `${describe(row, value)} · ${Math.round(100 * share)} % are not above it`];
   });
   panel.line([[points[0][0], 0, ""], ...points], { ...look, steps: true });
+  if (!look.text) return;
+  // The printed median counts each domain once, the curve each pair: its place on the curve is not at one half.
+  const at = medianOf(values.map(([value, row]) => [row, placeOf(value)]));
+  const share = values.filter(([value]) => placeOf(value) <= at).length / values.length;
+  panel.cross(at, share, { ...look, tip: `median of the domains: ${short(at)}` });
 };
 
 const drawPanels = () => {
@@ -99,7 +123,7 @@ const drawPanels = () => {
   data.comparisons.forEach((comparison, index) => {
     const rows = kept.filter((row) => row[COMPARISON] === index && speedup(row));
     if (!data.points.some((row) => row[COMPARISON] === index)) return;
-    const head = { title: comparison.name, note: noteOf(rows.map((row) => [row, placeOf(speedup(row))])) };
+    const head = { title: comparison.name, note: noteOf(rows.map((row) => [row, speedup(row)])) };
     const cdf = new Panel(cdfs, { ...head, x: across, y: shares });
     cdf.rule(1);
     if (!floors.has(index)) distribution(cdf, floor, { stroke: "var(--grid)", width: 3 });
@@ -120,38 +144,87 @@ const drawPanels = () => {
   for (const place of document.querySelectorAll("[data-drawn]")) legend(place, controls.colour.value ? named : []);
 };
 
-// The median of what the filters keep, in the forest plot: a description, without an interval.
-const markForest = () => {
-  const isFiltered = Object.values(filters).some((box) => box.value);
-  data.comparisons.forEach((comparison, index) => {
-    const place = document.querySelector(`[data-comparison="${index}"] .kept`);
-    if (!place) return;
-    const rows = data.points.filter((row) => row[COMPARISON] === index && isKept(row));
-    const pairs = rows.map((row) => [row, placeOf([row[LOW] ?? 0, row[HIGH] ?? Infinity])]);
-    place.setAttribute("visibility", isFiltered && pairs.length ? "visible" : "hidden");
-    if (!pairs.length) return;
-    const [low, high] = data.axis;
-    const share = Math.min(1, Math.max(0, (Math.log(medianOf(pairs)) - low) / (high - low)));
-    place.setAttribute("cx", `${(100 * share).toFixed(2)}%`);
-    place.firstElementChild.textContent = `what the filters keep: ${noteOf(pairs)}`;
-  });
+// Table 2 and the table of parts: of what the filters keep, numbers are counted again; tests are of all data only.
+const percent = (count, n) => (n ? (n < data.fewest ? `${count}/${n}` : (100 * count / n).toFixed(0)) : "–");
+const sideOf = ([low, high]) =>
+  low === 1 && high === 1 ? "tie" : high <= 1 ? "slower" : low >= 1 ? "faster" : "undecided";
+// The number of the bin; null for a bound that does not decide.
+const binOf = ([low, high]) => {
+  const first = data.bins.filter((edge) => edge <= low).length;
+  const last = low === high ? first : data.bins.filter((edge) => edge < high).length;
+  return first === last ? first : null;
+};
+const countedAgain = (pairs) => {
+  const sides = pairs.map(([, bounds]) => sideOf(bounds));
+  const bins = pairs.map(([, bounds]) => binOf(bounds));
+  const among = (list, wanted) => list.filter((one) => one === wanted).length;
+  return (cell) => {
+    const kind = cell.dataset.cell;
+    if (kind === "n") return [String(pairs.length)];
+    if (kind === "median") return [medianText(pairs)];
+    if (kind === "bin" || ["faster", "slower", "undecided"].includes(kind)) {
+      const count = kind === "bin" ? among(bins, Number(cell.dataset.bin)) : among(sides, kind);
+      return [percent(count, pairs.length), 0.6 * Math.sqrt(count / Math.max(pairs.length, 1))];
+    }
+    const part = FIRST_PART + Number(cell.dataset.part);
+    const known = kind === "part" ? pairs.filter(([row]) => row[part] !== null) : [];
+    return [medianText(known.map(([row]) => [row, [row[part], row[part]]]))];
+  };
+};
+const ofAllData = new Map();
+const countTables = () => {
+  for (const line of document.querySelectorAll("tr[data-comparison]")) {
+    const rows = data.points.filter((row) => row[COMPARISON] === Number(line.dataset.comparison) && isKept(row));
+    const again = countedAgain(rows.map((row) => [row, [row[LOW] ?? 0, row[HIGH] ?? Infinity]]));
+    for (const cell of line.querySelectorAll("td")) {
+      if (!ofAllData.has(cell)) ofAllData.set(cell, [cell.textContent, cell.style.getPropertyValue("--h")]);
+      const [text, heat] = isFiltered() ? again(cell) : ofAllData.get(cell);
+      cell.textContent = text;
+      if (heat !== undefined && heat !== "") cell.style.setProperty("--h", heat);
+    }
+  }
+  for (const note of document.querySelectorAll(".when-filtered")) note.hidden = !isFiltered();
+  for (const note of document.querySelectorAll(".when-whole")) note.hidden = isFiltered();
 };
 
+// The choice is in the address, so that it can be sent and bookmarked.
+const choices = { ...filters, ...controls, find: search };
+const keepAddress = () => {
+  const query = new URLSearchParams();
+  for (const [name, box] of Object.entries(choices)) if (box.value && box.value !== box.dataset.usual) query.set(name, box.value);
+  const text = query.size ? `?${query}` : location.pathname;
+  history.replaceState(null, "", text + location.hash);
+};
+const readAddress = () => {
+  for (const [name, value] of new URLSearchParams(location.search)) {
+    const box = choices[name];
+    if (box && (box === search || [...box.options].some((option) => option.value === value))) box.value = value;
+  }
+};
+
+const MOST_TARGETS = 50;
+let allTargets = false;
 const applyFilters = () => {
   drawPanels();
-  markForest();
-  const words = document.getElementById("filter").value.toLowerCase();
-  const chosen = Object.fromEntries(Object.entries(filters).map(([kind, box]) => [kind, box.value]));
+  countTables();
+  const chosen = Object.entries(filters).filter(([, box]) => box.value);
   let shown = 0;
   for (const part of document.querySelectorAll("[data-vantage]")) {
-    const fits = (kind) => !chosen[kind] || JSON.parse(part.dataset[kind] || "[]").includes(chosen[kind]);
-    part.hidden = !Object.keys(chosen).every((kind) => !(kind in part.dataset) || fits(kind));
-    if (part.matches(".target") && !part.dataset.find.toLowerCase().includes(words)) part.hidden = true;
-    shown += part.matches(".target") && !part.hidden;
+    const fits = ([kind, box]) => !(kind in part.dataset) || JSON.parse(part.dataset[kind]).includes(box.value);
+    const words = part.dataset.find ?? (part.matches("tr") ? part.textContent : search.value);
+    part.hidden = !chosen.every(fits) || !hasWords(words);
+    part.classList.toggle("later", part.matches(".target") && !part.hidden && ++shown > MOST_TARGETS && !allTargets);
   }
+  for (const place of document.querySelectorAll("[data-count]")) {
+    const all = [...place.closest("details, section").querySelectorAll(place.dataset.count)];
+    const kept = all.filter((one) => !one.hidden).length;
+    const more = Number(place.dataset.more ?? 0);
+    place.textContent = kept === all.length ? String(all.length + more) : `${kept} of ${all.length + more}`;
+  }
+  document.getElementById("more-targets").hidden = allTargets || shown <= MOST_TARGETS;
   const pairs = data.points.filter(isKept).length;
-  const many = `${shown} ${shown === 1 ? "target" : "targets"}`;
-  document.getElementById("kept").textContent = `${pairs} of ${data.points.length} pairs, ${many}`;
+  document.getElementById("kept").textContent = `${pairs} of ${counted(data.points.length, "pair")}, ${counted(shown, "target")}`;
+  keepAddress();
 };
 
 document.getElementById("filters").hidden = false;
@@ -160,11 +233,15 @@ for (const [kind, box] of Object.entries(filters)) {
   box.parentNode.hidden = data.names[kind].length < 2;
 }
 for (const option of [...controls.colour.options]) if (option.value && data.names[option.value].length < 2) option.remove();
-for (const box of [...Object.values(filters), ...Object.values(controls)]) box.addEventListener("change", applyFilters);
-document.getElementById("filter").addEventListener("input", applyFilters);
+for (const box of Object.values(controls)) box.dataset.usual = box.value;
+for (const box of Object.values(choices)) box.addEventListener(box === search ? "input" : "change", applyFilters);
 document.getElementById("reset").addEventListener("click", () => {
-  for (const box of Object.values(filters)) box.value = "";
-  document.getElementById("filter").value = "";
+  for (const box of [...Object.values(filters), search]) box.value = "";
   applyFilters();
 });
+document.getElementById("more-targets").addEventListener("click", () => {
+  allTargets = true;
+  applyFilters();
+});
+readAddress();
 applyFilters();

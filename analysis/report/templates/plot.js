@@ -80,7 +80,7 @@ class Panel {
     const label = `${title} ${note}: ${y.label} against ${x.label}`;
     this.svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, figure);
     this.#axes(width, height);
-    this.mark = draw("circle", { r: 5, class: "mark", visibility: "hidden" }, this.svg);
+    this.mark = draw("circle", { cx: this.left, cy: this.top, r: 5, class: "mark", visibility: "hidden" }, this.svg);
     this.svg.addEventListener("pointermove", (event) => this.#point(event));
     this.svg.addEventListener("pointerdown", (event) => this.#point(event));
     this.svg.addEventListener("pointerleave", () => this.#leave());
@@ -112,6 +112,13 @@ class Panel {
     const path = points.map(([x, y]) => `M${this.at(x, y).map((number) => number.toFixed(1)).join(" ")}${circle}`);
     draw("path", { d: path.join(""), fill: stroke, opacity }, this.svg);
     this.#remember(points);
+  }
+
+  // A mark on a curve: a diamond.
+  cross(x, y, { stroke, tip = "" }) {
+    const [h, v] = this.at(x, y);
+    draw("path", { d: `M${h - 5} ${v}L${h} ${v - 5}L${h + 5} ${v}L${h} ${v + 5}Z`, class: "cross", fill: stroke }, this.svg);
+    this.#remember([[x, y, tip]]);
   }
 
   rule(value, { vertical = true, className = "rule" } = {}) {

@@ -1,0 +1,312 @@
+"""What a study's repetitions are said to show: cells, claims, expected values, figures and the page."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from analysis.study import claims, expected, figures, page
+from analysis.study.claims import Spread, Verdict, connected, mean_half_width, verdict
+from analysis.study.flows import Flows, Sample, cell_rows, describe, read
+from core.errors import UsageError
+from core.files.study import Study
+from core.files.study_terms import METRICS
+from tests.unit.study_samples import COMPETING, EMPTY, slow_start, study, write_flows
+from upshift.commands.study import app
+
+BOTH = """
+schema = 1
+name = "two"
+source = "<script>alert(1)</script>"
+repetitions = 30
+[fixed]
+rtt_ms = 100
+objects = [14480]
+[[cells]]
+iw = [4, 10]
+rate_mbit = [10]
+[[figure]]
+metric = "time_ms"
+draw = { x = "iw" }
+[[claim]]
+id = "mean"
+text = "<b>faster</b>"
+a = { iw = 10 }
+b = { iw = 4 }
+ratio = [0, 1]
+[[claim]]
+id = "difference"
+text = "by 50 ms at most"
+a = { iw = 10 }
+b = { iw = 4 }
+difference = [-50, 0]
+[[claim]]
+id = "spread"
+text = "less spread"
+a = { iw = 10 }
+b = { iw = 4 }
+of = "sd"
+ratio = [0, 1]
+"""
+
+
+def flows(made: Study, times: Mapping[str, np.ndarray], **samples: int) -> Flows:
+    """The results of a study with a column `iw`, from times by window."""
+    found = {}
+    for cell in made.cells():
+        own = times[cell.texts["iw"]]
+        ok = {name: own if name == "time_ms" else np.zeros(len(own)) for name in METRICS}
+        found[cell.key] = Sample(ok=ok, repetitions=tuple(range(len(own))), disturbed=samples.get("disturbed", 0))
+    return Flows(study=made, quick=False, samples=found)
+
+
+RANDOM = np.random.default_rng(3)
+SLOW, FAST = RANDOM.normal(400, 30, 30), RANDOM.normal(330, 10, 28)
+
+
+def judged(times: Mapping[str, np.ndarray], text: str = BOTH) -> dict[str, claims.Judged]:
+    return {one.claim.id: one for one in claims.judge(flows(study(text), times))}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "is_called"),
+    [
+        (0.5, 1, Verdict.HOLDS),
+        (0, 0, Verdict.HOLDS),
+        (1, 1.1, Verdict.UNDECIDED),
+        (1.01, 1.1, Verdict.FAILS),
+        (-0.5, -0.1, Verdict.FAILS),
+        (-math.inf, math.inf, Verdict.UNDECIDED),
+    ],
+)
+def test_a_verdict_is_where_the_interval_lies(low: float, high: float, is_called: Verdict) -> None:
+    assert verdict(low, high, (0, 1)) is is_called
+
+
+def test_the_interval_of_two_cells_is_welchs() -> None:
+    half = mean_half_width([(1, FAST), (-1, SLOW)], 0.99, logarithms=False)
+    theirs = stats.ttest_ind(FAST, SLOW, equal_var=False).confidence_interval(0.99)
+    assert half == pytest.approx((theirs.high - theirs.low) / 2)
+    assert mean_half_width([(1, np.full(9, 3.0)), (-1, np.full(9, 4.0))], 0.99, logarithms=True) == 0
+
+
+def test_claims_have_values_verdicts_and_counts() -> None:
+    found = judged({"4": SLOW, "10": FAST})
+    mean, difference, spread = (found[name] for name in ("mean", "difference", "spread"))
+    assert mean.value == pytest.approx(FAST.mean() / SLOW.mean())
+    assert (mean.verdict, mean.pairs, mean.agree) == (Verdict.HOLDS, 1, 1)
+    assert (mean.a, mean.b) == (pytest.approx(FAST.mean()), pytest.approx(SLOW.mean()))
+    assert difference.value == pytest.approx(FAST.mean() - SLOW.mean())
+    assert (difference.verdict, difference.agree) == (Verdict.FAILS, 0)
+    assert spread.value == pytest.approx(FAST.std(ddof=1) / SLOW.std(ddof=1))
+    assert spread.verdict is Verdict.HOLDS
+    assert spread.low is not None and spread.high is not None and spread.low < spread.value < spread.high < 1  # type: ignore[operator]
+
+
+def test_the_same_flows_give_the_same_verdicts() -> None:
+    assert judged({"4": SLOW, "10": FAST}) == judged({"4": SLOW, "10": FAST})
+
+
+@pytest.mark.parametrize(
+    ("slow", "note"),
+    [
+        (SLOW[:1], "1 of 2 cells with fewer than two repetitions"),
+        (SLOW[:0], "1 of 2 cells with fewer than two repetitions"),
+        (SLOW * 0, "a mean of 0 has no ratio"),
+    ],
+)
+def test_a_claim_without_an_interval_says_why(slow: np.ndarray, note: str) -> None:
+    one = judged({"4": slow, "10": FAST})["mean"]
+    assert (one.verdict, one.value, one.note) == (Verdict.UNDECIDED, None, note)
+
+
+def test_few_repetitions_say_nothing_of_a_spread() -> None:
+    one = judged({"4": SLOW[:3], "10": FAST[:3]})["spread"]
+    assert (one.low, one.high, one.verdict) == (0, math.inf, Verdict.UNDECIDED)
+
+
+def test_a_censored_repetition_leaves_means_unknown() -> None:
+    data = flows(study(BOTH), {"4": SLOW, "10": FAST})
+    cell = next(cell for cell in data.study.cells() if cell.texts["iw"] == "4")
+    late = dataclasses.replace(data.sample(cell), censored_ms=(60_000.0,))
+    data = dataclasses.replace(data, samples={**data.samples, cell.key: late})
+    assert claims.judge(data)[0].note == "1 of 2 cells with censored repetitions"
+    row = describe(data, "time_ms", cell)
+    assert row is not None and (row.n, row.censored, row.mean) == (30, 1, pytest.approx(SLOW.mean()))
+    assert row.median == pytest.approx(np.median([*SLOW, 60_000]))
+    assert all(len(sample.ok["time_ms"]) for sample in data.samples.values())
+
+
+def test_a_claim_that_the_quick_form_lacks_is_undecided(tmp_path: Path) -> None:
+    made = study(COMPETING)
+    write_flows(made, tmp_path, slow_start, quick=True)
+    found = {one.claim.id: one for one in claims.judge(read(made, tmp_path, quick=True))}
+    assert (found["C2"].verdict, found["C2"].note) == (Verdict.UNDECIDED, "no cells in the quick form")
+    assert found["C9"].pairs == 2 * 2
+
+
+def test_the_chance_of_a_spread_is_that_of_all_permutations() -> None:
+    """With four values a side there are 70 ways to share eight residuals."""
+    a, b = np.array([1.0, 2, 4, 9]), np.array([1.0, 1.5, 2.2, 3])
+    residuals = np.concatenate((a - np.median(a), b - np.median(b)))
+    seen = abs(math.log(a.std() / b.std()))
+    all_ways = []
+    for places in itertools.combinations(range(8), 4):
+        one, other = residuals[list(places)], np.delete(residuals, places)
+        all_ways.append(abs(math.log(one.std() / other.std())) >= seen * (1 - 1e-9))
+    spread = Spread([(1, a), (-1, b)], [0, 0], np.random.default_rng(1), logarithms=True)
+    assert spread.chance(0) == pytest.approx(np.mean(all_ways), abs=0.03)
+
+
+def test_the_difference_of_spreads_has_their_unit() -> None:
+    spread = Spread([(1, 10 * SLOW), (-1, 10 * FAST)], [0, 0], np.random.default_rng(1), logarithms=False)
+    low, high = spread.interval(0.99)
+    assert spread.value == pytest.approx(10 * (SLOW.std(ddof=1) - FAST.std(ddof=1)))
+    assert 0 < low < spread.value < high < 1000
+
+
+def test_cells_of_a_pair_are_one_group_across_pairs() -> None:
+    keys = [(("a",), ("x",)), (("b",), ("x",)), (("c",), ("y",)), (("d",), ("a",))]
+    groups = connected(keys)
+    assert len({groups["a",], groups["b",], groups["d",], groups["x",]}) == 1
+    assert groups["c",] == groups["y",] != groups["a",]
+
+
+def good(made: Study) -> Flows:
+    """Results that are as `EMPTY` expects."""
+    times = {("14480", "3"): 310.0, ("14480", "10"): 240.0, ("72400", "3"): 710.0, ("72400", "10"): 640.0}
+    samples = {}
+    for cell in made.cells():
+        objects, iw = cell.texts["objects"], cell.texts["iw"]
+        noise = np.linspace(-3, 3, 8)
+        flights = {("14480", "3"): 3.0, ("14480", "10"): 1.0}.get((objects, iw), 2.0)
+        ok = {name: np.zeros(8) for name in METRICS}
+        ok |= {"time_ms": times.get((objects, iw), 400.0 - int(iw)) + noise, "flights": np.full(8, flights)}
+        samples[cell.key] = Sample(ok=ok, repetitions=tuple(range(8)))
+    return Flows(study=made, quick=False, samples=samples)
+
+
+def test_expected_values_are_compared_cell_by_cell() -> None:
+    rows = expected.compare(good(study(EMPTY)))
+    assert all(row.within for row in rows)
+    by_metric = [(row.metric, row.expected, row.n) for row in rows if row.cell.texts["objects"] == "14480"]
+    assert by_metric[:3] == [("iw3_ms", 310, 8), ("iw10_ms", 240, 8), ("gain_ms", 70, 8)]
+    assert [row.expected for row in rows if row.metric == "flights"] == [3, 1], "an empty cell expects nothing"
+    assert len([row for row in rows if row.metric == "retransmissions"]) == 8
+
+
+@pytest.mark.parametrize(
+    ("metric", "change", "outside"),
+    [
+        ("time_ms", lambda own: own + 5.5, {("iw10_ms", "14480")}),
+        ("time_ms", lambda own: own + 7.5, {("iw10_ms", "14480"), ("gain_ms", "14480")}),
+        ("time_ms", lambda own: own + 4.5, set()),
+        ("flights", lambda own: own + (np.arange(8) == 7), {("flights", "14480")}),
+        ("drops", lambda own: own + 1, {("drops", "14480"), ("retransmissions", "14480")}),
+        ("flights", lambda own: own[:0], {("flights", "14480")}),
+    ],
+)
+def test_a_value_outside_of_its_tolerance_is_seen(metric: str, change, outside: set[tuple[str, str]]) -> None:
+    data = good(study(EMPTY))
+    key = ("segments", "1.2", "14480", "10")
+    sample = data.samples[key]
+    worse = dataclasses.replace(sample, ok={**sample.ok, metric: change(sample.ok[metric])})
+    rows = expected.compare(dataclasses.replace(data, samples={**data.samples, key: worse}))
+    wrong = {(row.metric, row.cell.texts["objects"]) for row in rows if not row.within}
+    assert wrong == outside
+
+
+def test_a_gain_pairs_repetitions_of_equal_number() -> None:
+    data = good(study(EMPTY))
+    key = ("segments", "1.2", "14480", "10")
+    sample = data.samples[key]
+    fewer = Sample(ok={name: own[1:] for name, own in sample.ok.items()}, repetitions=sample.repetitions[1:])
+    data = dataclasses.replace(data, samples={**data.samples, key: fewer})
+    cell = next(cell for cell in data.study.cells_of("gain_ms") if cell.texts["objects"] == "14480")
+    assert data.values("gain_ms", cell) == pytest.approx(np.full(7, 70.0))
+    assert data.values("gain_percent", cell).mean() == pytest.approx(100 * 70 / 310, rel=0.01)
+    assert data.values("iw3_ms", cell).mean() == pytest.approx(310)
+    assert {row.metric for row in cell_rows(data)} > {"gain_ms", "gain_percent", "iw3_ms", "iw10_ms", "time_ms"}
+
+
+def test_the_interval_of_a_cell_is_students() -> None:
+    data = flows(study(BOTH), {"4": SLOW, "10": FAST}, disturbed=2)
+    row = describe(data, "time_ms", data.study.cells()[0])
+    assert row is not None
+    theirs = stats.t.interval(0.95, 29, SLOW.mean(), stats.sem(SLOW))
+    assert (row.low, row.high) == pytest.approx(theirs)
+    assert (row.n, row.disturbed, row.sd) == (30, 2, pytest.approx(SLOW.std(ddof=1)))
+    assert row.median_low < row.median < row.median_high
+
+
+@pytest.mark.parametrize("text", [COMPETING, EMPTY])
+def test_a_figure_has_a_mark_for_each_cell(tmp_path: Path, text: str) -> None:
+    made = study(text)
+    write_flows(made, tmp_path, slow_start, quick=True)
+    plots = figures.plan(read(made, tmp_path, quick=True))
+    assert [plot.name for plot in plots] == [f"figure-{number}" for number in range(1, len(made.figures) + 1)]
+    for plot in plots:
+        cells = [cell for cell in made.cells_of(plot.figure.metric, quick=True) if cell.matches(plot.figure.only)]
+        assert len(plot.rows) == len(cells)
+        assert figures.draw(plot, "png").startswith(b"\x89PNG")
+
+
+def test_the_page_has_everything_and_runs_nothing(tmp_path: Path) -> None:
+    made = study(BOTH)
+    write_flows(made, tmp_path, slow_start)
+    report = page.report(tmp_path)
+    html = report.path.read_text()
+    assert "<script" not in html
+    assert "&lt;b&gt;faster&lt;/b&gt;" in html
+    assert html.count("<svg") == 1
+    assert "http:" not in html and "https:" not in html
+    assert (tmp_path / "figures" / "figure-1.svg").is_file()
+    with (tmp_path / "claims.csv").open() as handle:
+        rows = list(csv.DictReader(handle))
+    assert [(row["id"], row["verdict"]) for row in rows] == [(one.claim.id, one.verdict) for one in report.claims]
+    with (tmp_path / "cells.csv").open() as handle:
+        assert {row["metric"] for row in csv.DictReader(handle)} >= {"time_ms", "drops"}
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
+    page.report(tmp_path)
+    assert files == {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
+
+
+def test_the_exit_code_is_that_of_expected_values(tmp_path: Path) -> None:
+    write_flows(study(BOTH), tmp_path / "claims", slow_start)
+    result = CliRunner().invoke(app, ["report", str(tmp_path / "claims")])
+    assert result.exit_code == 0, result.output
+    assert "fails" in result.output, "a claim that fails is a finding"
+    write_flows(study(EMPTY), tmp_path / "expected", slow_start)
+    result = CliRunner().invoke(app, ["report", str(tmp_path / "expected")])
+    assert result.exit_code == 1
+    assert "outside" in result.output
+
+
+def test_a_folder_without_a_study_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="this folder has no results of a study; name the folder"):
+        page.report(tmp_path)
+    with pytest.raises(UsageError, match="folder not found"):
+        page.report(tmp_path / "none")
+
+
+def test_a_cell_that_the_study_lacks_is_one_sentence(tmp_path: Path) -> None:
+    write_flows(study(BOTH), tmp_path, slow_start)
+    (tmp_path / "study" / "study.toml").write_text(BOTH.replace("[10]", "[20]"))
+    with pytest.raises(UsageError, match="the study has no cell 4, 10"):
+        page.report(tmp_path)
+
+
+def test_every_shipped_study_can_be_read_and_listed() -> None:
+    result = CliRunner().invoke(app, ["list"])
+    assert result.exit_code == 0, result.output
+    for name in ("fct-empty", "fct-competing", "rfc6928"):
+        assert name in result.output
