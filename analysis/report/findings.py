@@ -201,6 +201,9 @@ def treatment_sentence(states: Sequence[ConfigurationRow], *, unproven: bool) ->
     proven, open_ = sum(row.proven for row in states), sum(row.unproven for row in states)
     late = sum(row.disturbed for row in states)
     disturbed = f" Disturbed by the host, and left out: {late}." if late else ""
+    if unusable := sum(row.unusable for row in states):
+        why = ", ".join(sorted({reason.replace("_", " ") for row in states for reason in row.void_reasons}))
+        disturbed += f" In void measurement runs, and left out: {unusable} ({why})."
     where = "included by --unproven" if unproven else "left out of Table 2 and figures; --unproven includes them"
     return (
         f"Treatment: proven for {proven} downloads, unproven for {open_}{f' ({where})' if open_ else ''}, not accepted "

@@ -49,6 +49,7 @@ CONFIGURATIONS_CSV = (
     "proven",
     "disturbed",
     "mismatched",
+    "unusable",
     "unproven",
     "cpu_bound",
     "starved",
@@ -189,12 +190,13 @@ def table1_long(rows: Sequence[Table1Row]) -> Cells:
 
 def configuration_cells(rows: Sequence[ConfigurationRow]) -> Cells:
     """Heading and rows of the table of configurations."""
-    heading = ["configuration", "ok", "of", "failed", "censored", "disturbed", "mismatch", "unproven"]
-    cells = [[*heading, "CPU-bound", "starved", "near ceiling", "void %", "why"]]
+    heading = ["configuration", "ok", "of", "failed", "censored", "disturbed", "mismatch", "void", "unproven"]
+    cells = [[*heading, "CPU-bound", "starved", "near ceiling", "repeated %", "why"]]
     for row in rows:
-        why = ", ".join(f"{cause} {count}" for cause, count in row.causes.items())
+        void = {f"void: {reason.replace('_', ' ')}": count for reason, count in row.void_reasons.items()}
+        why = ", ".join(f"{cause} {count}" for cause, count in {**row.causes, **void}.items())
         ends = (row.ok, row.planned, row.failed, row.censored)
-        numbers = (*ends, row.disturbed, row.mismatched, row.unproven)
+        numbers = (*ends, row.disturbed, row.mismatched, row.unusable, row.unproven)
         limits = [
             "?" if unknown and not count else str(count)
             for count, unknown in (

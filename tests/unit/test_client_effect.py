@@ -130,5 +130,5 @@ def test_table_csv_and_report(tmp_path: Path) -> None:
     assert "Time of a download: transport -10." in words and "(curl-h3 over curl-h2, the same program); client" in words
     page = api.make_all([tmp_path / "c"]).report.read_text(encoding="utf-8")
     assert "What the client alone does" in page and "the slowest of 3 QUIC clients" in page
-    assert page.count('class="forest"') == 2 and "speed-up over curl-h2" in page
+    assert page.count('class="forest') == 2 and "speed-up over curl-h2" in page
     assert all(one.transport is Transport.QUIC for one in data.design.configurations if one.http == "3")
