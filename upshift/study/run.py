@@ -20,7 +20,7 @@ from core.files.disk import folder_lock, whole_file, write_json
 from core.files.study import FLOWS_FILE, FLOWS_KIND, STUDY_FILE, Ending, Study, flow_row, flow_schema
 from core.files.study_file import keep
 from core.files.study_terms import METRICS
-from core.outreach.ledger import Entry, Ledger
+from core.outreach.ledger import Ledger, LedgerEntry
 from core.terminal import Progress
 from upshift.study.clients import EndedError
 from upshift.study.lane import CLIENT, Lane, Outcome
@@ -63,7 +63,7 @@ class StudyLedger(Ledger):
         """Writes all repetitions, if they are not there yet."""
         if not self.filled:
             with self._filling():
-                self._add(Entry(domain=name) for name, _ in repetitions(study, quick=quick))
+                self._add(LedgerEntry(domain=name) for name, _ in repetitions(study, quick=quick))
 
     def done(self) -> set[str]:
         """Names of the repetitions that have ended."""
@@ -240,7 +240,7 @@ def _disturbed(reason: str) -> Outcome:
 def write_flows(study: Study, ledger: StudyLedger, path: Path, *, quick: bool) -> None:
     """The table of all repetitions that have ended, in the order of cells."""
     cells = study.cells(quick=quick)
-    with whole_file(path) as temporary, store.TableWriter(temporary, FLOWS_KIND, flow_schema(study)) as table:
+    with whole_file(path) as temporary, store.RowWriter(temporary, FLOWS_KIND, flow_schema(study)) as table:
         for entry, ending, document in ledger.results():
             number, _, repetition = entry.domain.partition("/")
             metrics, reason = document["metrics"], document["reason"]
