@@ -1,8 +1,9 @@
-"""A command on a terminal of a given width, in a pseudo-terminal (pty(7))."""
+"""What is printed on a terminal of some width."""
 
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -10,11 +11,29 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TextIO
+
+import pytest
 
 
-def on_terminal(arguments: Sequence[str | Path], *, columns: int = 80) -> tuple[int, list[str]]:
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def on_terminal(show: Callable[[TextIO], object], width: int) -> list[str]:
+    """The lines that `show` prints on a terminal of so many columns, without their colours."""
+    stream = _Terminal()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(width))
+        patch.setenv("TERM", "xterm")
+        show(stream)
+    return re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue()).splitlines()
+
+
+def command_on_terminal(arguments: Sequence[str | Path], *, columns: int = 80) -> tuple[int, list[str]]:
     """Exit code of `upshift`, and the lines that its terminal showed, without colours."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))

@@ -10,7 +10,7 @@ import pytest
 
 from core import terminal
 from core.files import disk
-from tests.terminals import on_terminal
+from tests.terminals import command_on_terminal
 from tests.unit.test_account import campaign  # noqa: F401 - a fixture
 from tests.unit.test_control_status import status
 from tests.unit.test_progress import Terminal
@@ -19,7 +19,7 @@ from tests.unit.test_progress import Terminal
 @pytest.mark.parametrize("group", [(), ("lab",), ("map",), ("fleet",), ("survey",), ("targets",)], ids=str)
 @pytest.mark.parametrize("columns", [80, 120])
 def test_summaries_in_help_are_whole(group: tuple[str, ...], columns: int) -> None:
-    code, lines = on_terminal([*group, "--help"], columns=columns)
+    code, lines = command_on_terminal([*group, "--help"], columns=columns)
     assert code == 0 and max(map(len, lines)) <= columns
     listed = lines[next(i for i, line in enumerate(lines) if line.startswith("Commands:")) :]
     assert len(listed) > 1 and not any(line.endswith("...") for line in listed), listed
@@ -28,7 +28,7 @@ def test_summaries_in_help_are_whole(group: tuple[str, ...], columns: int) -> No
 def test_a_status_is_as_wide_as_the_terminal(tmp_path: Path) -> None:
     versions = dict.fromkeys(("upshift", "python", "kernel", "aioquic", "requests", "quiche", "dnspython"), "1.2.3.4")
     disk.write_json(tmp_path / "status.json", status(versions=versions).document())
-    code, lines = on_terminal(["status", tmp_path])
+    code, lines = command_on_terminal(["status", tmp_path])
     assert code == 0 and max(map(len, lines)) <= 80
     text = re.sub(r"\s+", " ", " ".join(lines))
     assert "dnspython 1.2.3.4" in text and "dns_error: no address" in text
@@ -36,7 +36,7 @@ def test_a_status_is_as_wide_as_the_terminal(tmp_path: Path) -> None:
 
 
 def test_an_account_is_as_wide_as_the_terminal(campaign: Path) -> None:  # noqa: F811 - the fixture
-    code, lines = on_terminal(["account", "64500", campaign])
+    code, lines = command_on_terminal(["account", "64500", campaign])
     assert code == 0 and max(map(len, lines)) <= 80
     text = "".join(line.replace(" ", "") for line in lines)
     assert "192.0.2.7" in text and "https://d0.example/" in text
