@@ -125,6 +125,8 @@ def _of_treated(found: Sequence[tuple[Sample, Sample]], acted: Mapping[Hashable,
     if acted is not None:
         words = {True: "acted", False: "idle", None: None}
         splits[SplitBy.DOSE] = texts([words[acted[config.run]] for config, _ in found])
+    if found and "vantage" in found[0][0].larger and None not in [config.larger["vantage"] for config, _ in found]:
+        splits[SplitBy.VANTAGE] = texts([config.larger["vantage"] for config, _ in found])
     durations = {}
     if found and found[0][0].quic != found[0][1].quic:
         with np.errstate(divide="ignore", invalid="ignore"):
