@@ -22,7 +22,7 @@ from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 import core
-from core.errors import IncompleteError, ReachError, UsageError
+from core.errors import IncompleteError, PlaceError, ReachError, UsageError
 from core.files.config import read_json
 from core.files.disk import write_json
 from core.reach import ENVIRONMENT_VARIABLE, check_address, environment_prefixes
@@ -67,7 +67,7 @@ def checked_address(host: str, port: int) -> str:
         try:
             entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
-            raise UsageError(f"{host} cannot be resolved ({error})", remedy="check the network, or the name") from None
+            raise PlaceError(f"{host} cannot be resolved ({error})", remedy="check the network, or the name") from None
         addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
     check_address(addresses[0])
     return addresses[0]
@@ -142,7 +142,7 @@ def newest_as2org(base: str = CAIDA) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
+class FetchedFile:
     """A fetched file."""
 
     url: str
@@ -152,7 +152,7 @@ class Fetched:
     """Bytes that an earlier attempt received."""
 
 
-def download(url: str, folder: Path, *, on_read: Callable[[int, int], None] | None = None) -> Fetched:
+def download(url: str, folder: Path, *, on_read: Callable[[int, int], None] | None = None) -> FetchedFile:
     """Fetches a file into a folder. An interrupted fetch resumes where it stopped; the file appears only when complete.
 
     The rest of a file is requested with If-Range and the first attempt's ETag, so that two versions are never mixed.
@@ -195,7 +195,7 @@ def download(url: str, folder: Path, *, on_read: Callable[[int, int], None] | No
         )
     part.replace(target)
     note.unlink(missing_ok=True)
-    return Fetched(url=url, path=target, size_bytes=done, resumed_at=start)
+    return FetchedFile(url=url, path=target, size_bytes=done, resumed_at=start)
 
 
 def _earlier(part: Path, note: Path, url: str) -> tuple[int, str | None]:

@@ -124,7 +124,7 @@ MOST_STRAY_RECORDS = 1_000_000
 """Most records before the first that belongs to a RIB."""
 
 
-class Entry(NamedTuple):
+class RibEntry(NamedTuple):
     """One route of one peer: one line of `bgpdump -m`."""
 
     prefix: str
@@ -229,7 +229,7 @@ class RibReader:
         except (struct.error, IndexError, ValueError) as error:
             raise self.fault(offset, str(error) or "it is too short") from None
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[RibEntry]:
         cache: dict[tuple[int, bytes], tuple[int | None, str]] = {}
         for record in self.records():
             prefix = f"{inet_ntop(AF_INET if record.version == 4 else AF_INET6, record.network)}/{record.length}"
@@ -244,7 +244,7 @@ class RibReader:
                         cache[key] = decoded
                 peer = self.peers[record.peers[index]]
                 path_id = record.path_ids[index] if record.path_ids is not None else None
-                yield new(Entry, (prefix, *decoded, *peer, path_id))
+                yield new(RibEntry, (prefix, *decoded, *peer, path_id))
 
     def _path(self, record: RibRecord, attributes: bytes) -> tuple[int | None, str]:
         try:

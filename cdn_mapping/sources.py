@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from cdn_mapping import as_path, table
-from cdn_mapping.rib import Entry, RibReader
+from cdn_mapping.rib import RibEntry, RibReader
 from cdn_mapping.table import PrefixTable
 from cdn_mapping.votes import Ballot
 from core.errors import ReachError, UsageError, not_found
@@ -74,7 +74,7 @@ class StreamReader:
         self._where = where
         self._remedy = remedy
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[RibEntry]:
         statuses: set[str] = set()
         hollow = 0
         try:
@@ -106,11 +106,11 @@ class StreamReader:
         return UsageError(what, where=self._where, remedy=self._remedy)
 
 
-def to_entry(element: Any) -> Entry:
+def to_entry(element: Any) -> RibEntry:
     """An element as our own reader's entry: BGPStream gives paths as text, in the same notation."""
     fields = element.fields  # computed again at each call
     path = fields["as-path"]
-    return Entry(fields["prefix"], as_path.origin_of_text(path), path, element.peer_asn, element.peer_address, None)
+    return RibEntry(fields["prefix"], as_path.origin_of_text(path), path, element.peer_asn, element.peer_address, None)
 
 
 def read_file(path: Path, *, on_read: Callable[[int, int], None] | None = None) -> StreamReader:
@@ -247,7 +247,7 @@ def _add_bgpstream(ballot: Ballot, rib: Path, progress: Progress, about: dict[st
     stream = read_file(rib, on_read=_reporter(progress, rib))
     assert stream.check is not None and stream.expected is not None  # noqa: S101 - a file always has both
 
-    def counted() -> Iterator[Entry]:
+    def counted() -> Iterator[RibEntry]:
         for entry in stream:
             if stream.entries % ROUTES_PER_REPORT == 0:
                 progress.update(task, done=stream.entries, total=total)

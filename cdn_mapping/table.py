@@ -187,7 +187,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class AddressFamily:
     """The prefixes of one IP version. All arrays but those of `rows` have one element per prefix."""
 
     version: int
@@ -226,7 +226,7 @@ class Family:
 _ARRAYS = ("high", "low", "length", "origin", "first_row", "row_origin", "row_votes")
 
 
-def build_family(version: int, rows: VoteRows) -> Family:
+def build_family(version: int, rows: VoteRows) -> AddressFamily:
     """The winner per prefix, and the intervals. `rows` are sorted by prefix (see `VoteRows`)."""
     count = len(rows.low)
     fresh = np.ones(count, bool)
@@ -239,7 +239,7 @@ def build_family(version: int, rows: VoteRows) -> Family:
     order = np.lexsort((rows.origin, -rows.votes, rows.origin == SET_ORIGIN, prefix_of_row))
     winner = rows.origin[order[starts]]
     high, low, length = rows.high[starts], rows.low[starts], rows.length[starts]
-    return Family(
+    return AddressFamily(
         version=version,
         cuts=flatten(high, low, length, bits=32 if version == 4 else 128),
         high=high,
@@ -256,8 +256,8 @@ def build_family(version: int, rows: VoteRows) -> Family:
 class PrefixTable:
     """Addresses -> prefix and origin, for both IP versions."""
 
-    v4: Family
-    v6: Family
+    v4: AddressFamily
+    v6: AddressFamily
     about: Mapping[str, Any] = field(default_factory=dict)
     """Origin of the table: sources, routes, peers, what was dropped, what was truncated."""
 
@@ -351,7 +351,7 @@ def load(path: Path) -> PrefixTable:
         ) from None
 
 
-def _stored_family(stored: Mapping[str, Any], version: int) -> Family:
+def _stored_family(stored: Mapping[str, Any], version: int) -> AddressFamily:
     name = f"v{version}"
     arrays = {key: stored[f"{name}_{key}"] for key in _ARRAYS}
     low = stored[f"{name}_cut_low"] if version == 6 else None
@@ -359,4 +359,4 @@ def _stored_family(stored: Mapping[str, Any], version: int) -> Family:
     lengths = {len(arrays[key]) for key in ("high", "low", "length", "origin")}
     if len(lengths) != 1 or len(arrays["first_row"]) != lengths.pop() + 1 or len(cuts.key) != len(cuts.prefix):
         raise ValueError(f"its {name} arrays do not fit together")
-    return Family(version=version, cuts=cuts, **arrays)
+    return AddressFamily(version=version, cuts=cuts, **arrays)

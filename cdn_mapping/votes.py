@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cdn_mapping import as_path
-from cdn_mapping.rib import LONGEST_CACHED_BYTES, Entry, RibReader
+from cdn_mapping.rib import LONGEST_CACHED_BYTES, RibEntry, RibReader
 
 SHORTEST = {4: 8, 6: 16}
 """IP version -> shortest prefix length that is accepted."""
@@ -145,7 +145,7 @@ class Ballot:
                 self._count(version, number(network, "big"), length, origins)
         self.routes += routes
 
-    def add_entries(self, entries: Iterable[Entry]) -> None:
+    def add_entries(self, entries: Iterable[RibEntry]) -> None:
         """Counts entries of another backend, whose paths are text."""
         import ipaddress
 

@@ -129,9 +129,9 @@ def watch(
     return state
 
 
-NAME_COLUMNS, BAR_COLUMNS, DONE_COLUMNS, FAILED_COLUMNS, SPEED_COLUMNS, LEFT_COLUMNS = 18, 16, 13, 9, 9, 5
+NAME_COLUMNS, BAR_COLUMNS, DONE_COLUMNS, FAILED_COLUMNS, SPEED_COLUMNS, LEFT_COLUMNS = 18, 12, 13, 9, 9, 9
 """Widths of a bar's columns, the same for every command, so that bars are aligned and fit 80 columns. The rest of the
-line is for the note.
+line is for the note. The time left is up to 99:59:59.
 """
 
 
@@ -139,7 +139,10 @@ class Progress(Protocol):
     """Receives the progress of several tasks; a task is created when it is first named."""
 
     def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
-        """Reports that `done` of `total` items of the task are finished, and that `failed` of these failed."""
+        """Reports that `done` of `total` items of the task are finished, and that `failed` of these failed.
+
+        Where fewer are done than before, the note says why, and is shown in a line of its own.
+        """
 
 
 class _Lines:
@@ -150,13 +153,16 @@ class _Lines:
         self._as_json = as_json
         self._interval_s = interval_s
         self._printed: dict[str, float] = {}
+        self._done: dict[str, int] = {}
         self._first: dict[str, tuple[float, int]] = {}
 
     def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
         now = time.monotonic()
         # A resumed task begins with items already done: only items since then count for the rate.
         started, before = self._first.setdefault(task, (now, done))
-        if done < total and now - self._printed.get(task, -self._interval_s) < self._interval_s:
+        went_back = done < self._done.get(task, 0)
+        self._done[task] = done
+        if not went_back and done < total and now - self._printed.get(task, -self._interval_s) < self._interval_s:
             return
         self._printed[task] = now
         elapsed = now - started
@@ -184,6 +190,8 @@ class _Bars:
         self._tasks: dict[str, TaskID] = {}
 
     def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
+        if task in self._tasks and done < self._progress.tasks[self._tasks[task]].completed:
+            print_line(self._progress.console, f"{task}: {note}")
         if task not in self._tasks:
             self._tasks[task] = self._progress.add_task(task, total=total, completed=done, failed=0, note="")
         self._progress.update(self._tasks[task], completed=done, total=total, failed=failed, note=note)

@@ -94,6 +94,28 @@ def url_fault(url: str) -> str | None:
     return None
 
 
+_CONTACT = re.compile(r"[^\s@<>:]+@([A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)|https?://([^\s/:?#>]+\.[^\s/:?#>]+)")
+_EXAMPLE_DOMAIN = re.compile(r"(?:.*\.)?example(?:\.com|\.net|\.org)?", re.IGNORECASE)
+"""Domains reserved for examples (RFC 2606): no mail can be received there."""
+
+
+def contact_fault(contact: str, *, closed: bool) -> str | None:
+    """Why operators of servers could not reach somebody by this contact, None if they could.
+
+    Args:
+        closed: only a lab can be contacted, where nobody has to be reached.
+    """
+    if not contact.strip() or not contact.isprintable():
+        return f"{contact!r} is empty, or has control characters"
+    if closed:
+        return None
+    host = _CONTACT.search(contact)
+    if host is None:
+        return f"{contact!r} is neither a mail address nor a web address"
+    is_example = _EXAMPLE_DOMAIN.fullmatch(host[1] or host[2]) is not None
+    return f"{contact!r} is an example address" if is_example else None
+
+
 def domain_fault(domain: str) -> str | None:
     """Why a domain cannot be used, None if it can."""
     if not domain or not domain.isprintable() or len(domain) > 253:

@@ -64,7 +64,7 @@ class CrawlLedger(ledger.Ledger):
                 if limit is not None and added >= limit:
                     break
                 if in_shard(row.domain, *shard):
-                    is_new = self._add([ledger.Entry(domain=row.domain, rank=row.rank)])
+                    is_new = self._add([ledger.LedgerEntry(domain=row.domain, rank=row.rank)])
                     added, duplicates = added + is_new, duplicates + 1 - is_new
         return Filled(added=added, duplicates=duplicates)
 

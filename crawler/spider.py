@@ -32,7 +32,7 @@ from core.outreach.blocks import BlockLists
 from core.outreach.dns import Resolver
 from crawler.ledger import CrawlLedger, DomainResult
 from crawler.policy import Pins, RefusedError, Throttle, admit
-from crawler.visit import CrawlLimits, CrawlOutcome, CrawlReply, CrawlRequest, DomainVisit, Purpose
+from crawler.visit import CrawlLimits, CrawlOutcome, CrawlReply, CrawlRequest, DomainVisit, RequestPurpose
 
 IDLE_S = 3
 """How long an idle connection stays open [s]: longer than the pause between two requests at the default rate. With
@@ -119,7 +119,7 @@ class GateMiddleware:
         if ask is None or pinned is None or pinned != ask.address:
             raise RefusedError(CrawlOutcome.OTHER_ADDRESS, f"{host} is not pinned to a checked address")
         admit(self._blocks, host, pinned)
-        if ask.want is not Purpose.ROBOTS and (ask.robots is None or not ask.robots.allows(request.url)):
+        if ask.want is not RequestPurpose.ROBOTS and (ask.robots is None or not ask.robots.allows(request.url)):
             raise RefusedError(CrawlOutcome.ROBOTS_DISALLOWED, request.url)
 
 
@@ -193,7 +193,7 @@ class FileSpider(scrapy.Spider):
         """One request through Scrapy."""
         request = scrapy.Request(
             ask.url,
-            method="HEAD" if ask.want is Purpose.HEAD else "GET",
+            method="HEAD" if ask.want is RequestPurpose.HEAD else "GET",
             meta={ASK: ask, "download_slot": ask.address, "download_timeout": self._timeout_s},
             dont_filter=True,
         )

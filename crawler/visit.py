@@ -57,7 +57,7 @@ NO_HTTP = (CrawlOutcome.TIMEOUT, CrawlOutcome.CONNECTION_FAILED, CrawlOutcome.TL
 """Outcomes after which no page of the host can be fetched."""
 
 
-class Purpose(StrEnum):
+class RequestPurpose(StrEnum):
     """Purpose of a request; determines when its download is stopped."""
 
     ROBOTS = "robots"
@@ -72,7 +72,7 @@ class CrawlRequest:
     """A request, and the part of its response received so far."""
 
     url: str
-    want: Purpose
+    want: RequestPurpose
     address: str
     robots: Robots | None
     """None for robots.txt itself."""
@@ -87,7 +87,7 @@ class CrawlRequest:
     @property
     def enough(self) -> bool:
         """Whether the rest of the body is not needed."""
-        if self.want is Purpose.ROBOTS or (self.want is Purpose.PAGE and self.html):
+        if self.want is RequestPurpose.ROBOTS or (self.want is RequestPurpose.PAGE and self.html):
             return self.received >= self.max_page_bytes
         return self.length is not None or self.received >= self.min_size
 
@@ -193,7 +193,7 @@ class DomainVisit:
             url, depth = queue.popleft()
             pages += 1
             try:
-                url, ask, reply = await self._follow(url, Purpose.PAGE)
+                url, ask, reply = await self._follow(url, RequestPurpose.PAGE)
             except RefusedError as error:
                 if pages == 1 or error.cause == CrawlOutcome.BLOCKED:
                     raise
@@ -298,7 +298,7 @@ class DomainVisit:
         target = urljoin(url, "/robots.txt")
         for _ in range(MAX_REDIRECTS + 1):
             try:
-                _, reply = await self._request(target, Purpose.ROBOTS, None)
+                _, reply = await self._request(target, RequestPurpose.ROBOTS, None)
             except RefusedError as error:
                 if error.cause == CrawlOutcome.BLOCKED:
                     raise
@@ -314,7 +314,7 @@ class DomainVisit:
             target = following
         return Robots("")
 
-    async def _request(self, url: str, want: Purpose, robots: Robots | None) -> tuple[CrawlRequest, CrawlReply]:
+    async def _request(self, url: str, want: RequestPurpose, robots: Robots | None) -> tuple[CrawlRequest, CrawlReply]:
         ask = CrawlRequest(
             url=url,
             want=want,
@@ -336,16 +336,16 @@ class DomainVisit:
         return ask, reply
 
     @asynccontextmanager
-    async def _turn(self, want: Purpose) -> AsyncIterator[None]:
+    async def _turn(self, want: RequestPurpose) -> AsyncIterator[None]:
         """Waits for the rate limit of the address. The wait does not count against the domain's time budget."""
         loop = asyncio.get_running_loop()
         left_s = (self._budget.when() or loop.time()) - loop.time()
         self._budget.reschedule(None)
-        async with self.pace.turn(self._address, size_get=want is Purpose.SIZE):
+        async with self.pace.turn(self._address, size_get=want is RequestPurpose.SIZE):
             self._budget.reschedule(loop.time() + left_s)
             yield
 
-    async def _follow(self, url: str, want: Purpose) -> tuple[str, CrawlRequest, CrawlReply]:
+    async def _follow(self, url: str, want: RequestPurpose) -> tuple[str, CrawlRequest, CrawlReply]:
         """A request with its redirects; each hop is checked first."""
         for _ in range(MAX_REDIRECTS + 1):
             ask, reply = await self._request(url, want, await self._admit(url))
@@ -364,11 +364,11 @@ class DomainVisit:
             return
         self._probed.add(url)
         try:
-            final, ask, reply = await self._follow(url, Purpose.HEAD)
+            final, ask, reply = await self._follow(url, RequestPurpose.HEAD)
             if reply.status in (200, 204) and (ask.length or ask.encoded):
                 self._weigh(final, ask, depth)
             elif reply.status in (200, 204, 403, 405, 500, 501):  # servers that support GET only
-                final, ask, reply = await self._follow(final, Purpose.SIZE)
+                final, ask, reply = await self._follow(final, RequestPurpose.SIZE)
                 if reply.status == 200:
                     self._weigh(final, ask, depth)
         except RefusedError as error:

@@ -16,7 +16,7 @@ import typer
 
 from core.errors import UsageError
 from core.outreach import arguments
-from survey.survey import Options, Site, Survey
+from survey.survey import Site, Survey, SurveyOptions
 
 if TYPE_CHECKING:
     from survey.charts import Chart, Scan
@@ -39,17 +39,17 @@ def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
     """The command of a survey: a function whose signature Typer reads.
 
     Args:
-        survey: its options are those of `Options`, its own settings, and `--json`.
+        survey: its options are those of `SurveyOptions`, its own settings, and `--json`.
         place: where its programs start; only for a survey that needs kernel settings.
     """
-    shared = {entry.name for entry in fields(Options)}
+    shared = {entry.name for entry in fields(SurveyOptions)}
     own = {entry.name for entry in fields(survey.settings)}
 
     def work(**given: Any) -> None:
         from core.terminal import show_progress
         from survey import engine
 
-        options = Options(**{name: value for name, value in given.items() if name in shared})
+        options = SurveyOptions(**{name: value for name, value in given.items() if name in shared})
         if survey.contact:
             arguments.check_contact(options.contact)
         settings = survey.settings(**{name: value for name, value in given.items() if name in own})
@@ -73,7 +73,7 @@ def _parameters(survey: Survey, place: Place | None) -> Iterator[inspect.Paramet
     def parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
         return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
-    for model in (Options, survey.settings):
+    for model in (SurveyOptions, survey.settings):
         hints = get_type_hints(model, include_extras=True)
         for entry in fields(model):
             default = survey.defaults.get(entry.name, entry.default)
@@ -150,6 +150,8 @@ def figures(
         raise UsageError(f"{beside!r} is not known", where="--beside", remedy="write iw-in-the-wild")
     if beside is not None and figure is None:
         raise UsageError("--beside needs a figure", where="--beside", remedy=f"name one: --figure {_names(survey)}")
+    if figure == "list" and not survey.charts:
+        raise UsageError(f"survey {survey.name} has no named figures", where="--figure", remedy="leave --figure out")
     if figure == "list":
         for chart in survey.charts.values():
             typer.echo(f"{chart.name}: {chart.help}")

@@ -27,7 +27,7 @@ from core.system import process
 from core.terminal import Progress
 from survey.access import Access, NotAskedError
 from survey.subjects import Source, Subject
-from survey.survey import PLANNED, Context, Options, Record, Remark, Site, Survey, Visit
+from survey.survey import PLANNED, Context, Record, Remark, Site, Survey, SurveyOptions, Visit
 
 _KNOWN = ("provider", "server_ip", "alt_svc", "url", "mime_type")
 """Fields of a subject besides domain and rank."""
@@ -71,12 +71,12 @@ class SurveyLedger(ledger.Ledger):
             yield record_type(domain=subject.domain, rank=entry.rank, provider=provider, **document)
 
 
-def _entry(subject: Subject) -> ledger.Entry:
+def _entry(subject: Subject) -> ledger.LedgerEntry:
     known = {name: value for name in _KNOWN if (value := getattr(subject, name)) is not None}
-    return ledger.Entry(domain=subject.key, rank=subject.rank, known=known)
+    return ledger.LedgerEntry(domain=subject.key, rank=subject.rank, known=known)
 
 
-def _subject(entry: ledger.Entry) -> Subject:
+def _subject(entry: ledger.LedgerEntry) -> Subject:
     mime_type = entry.known.get("mime_type")
     domain = entry.domain if mime_type is None else entry.domain.removesuffix(f" {mime_type}")
     return Subject(domain=domain, rank=entry.rank, **entry.known)
@@ -90,6 +90,7 @@ def check_targets_out(subjects: Source, out: Path, targets_out: Path | None) -> 
         raise UsageError(
             "this list has no targets to fill in", where="--targets-out", remedy="give a targets file, or leave it out"
         )
+    targets.check_out(targets_out, "--targets-out")
     if targets_out.resolve() in (subjects.path.resolve(), out.resolve()):
         raise UsageError("already used for the input or the results", where="--targets-out", remedy="give another file")
 
@@ -127,7 +128,7 @@ class SurveySummary:
     remarks: list[Remark]
 
 
-def plan_of(survey: Survey, options: Options, settings: Any) -> dict[str, Any]:
+def plan_of(survey: Survey, options: SurveyOptions, settings: Any) -> dict[str, Any]:
     """Options that affect the results, as JSON values: a resumed run must have the same."""
     own = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in survey.unplanned}
     shared = {name: getattr(options, name) for name in PLANNED}
@@ -140,7 +141,7 @@ def plan_of(survey: Survey, options: Options, settings: Any) -> dict[str, Any]:
     }
 
 
-def check(survey: Survey, options: Options, settings: Any) -> None:
+def check(survey: Survey, options: SurveyOptions, settings: Any) -> None:
     """Raises UsageError for options that contradict each other, or an input that cannot be read."""
     survey.check(settings)
     parse_shard(options.shard)
@@ -149,7 +150,7 @@ def check(survey: Survey, options: Options, settings: Any) -> None:
 
 def run(
     survey: Survey,
-    options: Options,
+    options: SurveyOptions,
     settings: Any,
     progress: Progress,
     *,
@@ -205,7 +206,7 @@ def _start_here(argv: Sequence[str]) -> process.Child:
 
 
 @asynccontextmanager
-async def _context(options: Options, settings: Any, blocks: BlockLists, site: Site) -> AsyncIterator[Context]:
+async def _context(options: SurveyOptions, settings: Any, blocks: BlockLists, site: Site) -> AsyncIterator[Context]:
     async with Resolver(options.nameserver, port=options.nameserver_port) as resolver:
         access = Access(
             resolver=resolver,
@@ -228,7 +229,7 @@ async def _context(options: Options, settings: Any, blocks: BlockLists, site: Si
 
 async def _visit_all(
     survey: Survey,
-    options: Options,
+    options: SurveyOptions,
     settings: Any,
     ledger: SurveyLedger,
     blocks: BlockLists,

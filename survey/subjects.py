@@ -11,7 +11,7 @@ from typing import Protocol
 from core.domain import Provider
 from core.errors import UsageError
 from core.files import targets
-from core.outreach.lists import Fault, TopList, in_shard
+from core.outreach.lists import RowFault, TopList, in_shard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Source(Protocol):
         """Reason -> rows that cannot be used."""
 
     @property
-    def faults(self) -> list[Fault]:
+    def faults(self) -> list[RowFault]:
         """The first of them."""
 
     def __iter__(self) -> Iterator[Subject]: ...
@@ -87,7 +87,7 @@ class Subjects:
         self.is_targets = targets.is_table(path)
         self.duplicates = 0
         self.broken: Counter[str] = Counter()
-        self.faults: list[Fault] = []
+        self.faults: list[RowFault] = []
         self._limit = limit
         self._shard = shard
 

@@ -46,7 +46,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class SurveyOptions:
     """The options of every survey; the command line has one option for each field."""
 
     source: Annotated[Path, typer.Argument(metavar="INPUT", help="Top list of any kind, or targets (.parquet, .csv).")]
@@ -97,7 +97,7 @@ class Remark:
 class Context:
     """What all visits of a run share."""
 
-    options: Options
+    options: SurveyOptions
     settings: Any
     """The survey's own options: an instance of its `settings`."""
     access: Access
@@ -108,7 +108,7 @@ class Context:
     remarks: list[Remark] = field(default_factory=list)
 
 
-def _listed(options: Options, settings: Any) -> Source:  # noqa: ARG001 - a survey's own settings may name the list
+def _listed(options: SurveyOptions, settings: Any) -> Source:  # noqa: ARG001 - a survey's own settings may name the list
     return read_subjects(options.source, limit=options.limit, shard=parse_shard(options.shard))
 
 
@@ -130,7 +130,7 @@ class Survey:
     figures: Callable[[Sequence[Record]], Figures]
     charts: Mapping[str, Chart] = field(default_factory=dict)
     """Named figures, for `upshift survey figures --figure`."""
-    subjects: Callable[[Options, Any], Source] = _listed
+    subjects: Callable[[SurveyOptions, Any], Source] = _listed
     """What to survey, from the options and the survey's own settings. Raises UsageError."""
     settings: type[Any] = NoSettings
     """A dataclass whose fields are this survey's own options, annotated for Typer."""
@@ -145,7 +145,7 @@ class Survey:
     refused: Callable[[Record, NotAskedError], None] = _refused
     """Notes in a record why no packet was sent."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Option of `Options` -> this survey's default."""
+    """Option of `SurveyOptions` -> this survey's default."""
     unplanned: Collection[str] = ()
     """Settings that do not decide the results: a resumed survey may have others."""
     contact: bool = True

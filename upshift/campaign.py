@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -69,7 +70,7 @@ def run_file(
         here: the only vantage point of the campaign that runs on this host; the others run elsewhere.
         host_file: fields of the campaign that are this host's own (see `downloader.campaign.campaign.load`).
         let_cpus_sleep: do not keep the host's CPUs awake while measuring.
-        until: when it ends, e.g. 2027-01-05T06:00Z; None: with its plan.
+        until: when it ends, e.g. 2027-01-05T06:00Z or 6h; None: with its plan.
         metrics: where metrics are served, `unix:PATH` or `127.0.0.1:PORT`; None: nowhere.
         force: run beside another campaign of this host.
 
@@ -78,7 +79,7 @@ def run_file(
         UpshiftError: wrong input, a place that cannot be opened, or a folder that holds another plan.
     """
     endpoint = None if metrics is None else parse_endpoint(metrics)
-    end = None if until is None else parse_time(until, where="--until")
+    end = None if until is None else parse_time(until, where="--until", now=time.time())
     campaign = load(path, host_file)
     if order is not None:
         campaign = replace(campaign, order=order)

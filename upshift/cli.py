@@ -99,6 +99,14 @@ def load(name: str) -> Any:
         single.command(cls=ListingCommand)(target)
         command = typer.main.get_command(single)
     command.name = name
+    return _whole_summary(command)
+
+
+def _whole_summary(command: Any) -> Any:
+    """The command, and those below it, listed by the whole first sentence of its help: Click cuts it to the line."""
+    command.short_help = (command.help or "").partition("\n\n")[0].replace("\n", " ").partition(". ")[0]
+    for below in getattr(command, "commands", {}).values():
+        _whole_summary(below)
     return command
 
 
@@ -114,7 +122,7 @@ class LazyGroup(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - the signature is Typer's
-        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
+        return _whole_summary(TyperCommand(cmd_name, help=COMMANDS[cmd_name][1])) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in COMMANDS and not args[0].startswith("-") and (meant := nearest(args[0], COMMANDS)):
@@ -172,6 +180,7 @@ _RESUMED = (
     ("survey", "quic"),
     ("survey", "iw"),
     ("map", "fetch"),
+    ("study", "run"),
     ("fleet", "provision"),
     ("fleet", "run"),
     ("fleet", "optout"),

@@ -13,6 +13,7 @@ from core.domain import Target
 from downloader.campaign.expected import PathGuess, downloads_per_run, expected_s, run_bytes, worst_s
 from downloader.campaign.limits import Captures
 from downloader.limits.budget import network_of
+from downloader.limits.disk import RECORDED_BYTES
 from downloader.schedule.slots import MARGIN_S, Key, SharedPlan, Slots, key_of
 
 Paths = Callable[[str, Target], PathGuess]
@@ -29,9 +30,6 @@ SENT_SHARE = 0.03
 
 PACKED = 0.64
 """Size of a packed capture, as a share: the snapped payload is encrypted, so it cannot be made smaller."""
-
-ROW_BYTES = 5_000
-"""What each download adds to journal and tables: 4,700 and 250."""
 
 FOLDER_BYTES = 210_000
 """Size of journal and tables besides, whatever their length: schemas, indices, status, environment."""
@@ -230,7 +228,7 @@ def _disk(plan: SharedPlan, ip_bytes: int) -> dict[str, int]:
     """Bytes per vantage point with each capture policy."""
     campaign = plan.campaign
     downloads = campaign.iterations * len(plan.targets) * downloads_per_run(campaign)
-    rows = FOLDER_BYTES + downloads * ROW_BYTES
+    rows = FOLDER_BYTES + downloads * RECORDED_BYTES
     captures = PACKED * (ip_bytes * CAPTURE_SHARE + downloads * CAPTURE_BYTES)
     share = {Captures.ALL: 1.0, Captures.SAMPLE: campaign.disk.sample, Captures.FAILURES: 0.0, Captures.NONE: 0.0}
     return {policy.value: round(rows + part * captures) for policy, part in share.items()}

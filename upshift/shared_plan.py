@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from core.domain import Target
 from core.errors import UsageError, use_one_of
@@ -29,6 +29,7 @@ def shared_plan(campaign: Campaign, here: str | None = None, *, hosts: bool = Fa
         UsageError: a broken topology or target, a vantage point that does not exist, or a slot that is too short.
     """
     targets: Sequence[Target]
+    truth: Mapping[str, Any] | None = None
     if campaign.topology is None:
         names, targets = campaign.vantage_points, load_targets(campaign)
         if not names:
@@ -39,14 +40,14 @@ def shared_plan(campaign: Campaign, here: str | None = None, *, hosts: bool = Fa
             )
     else:
         topology = topology_of(campaign, campaign.topology)
-        names, targets = _names(campaign, topology), _targets(campaign, topology)
+        names, targets, truth = _names(campaign, topology), _targets(campaign, topology), _truth(topology)
     if here is not None and here not in names:
         raise UsageError(
             f"the campaign has no vantage point {here!r}", where=str(campaign.path), remedy=use_one_of(here, names)
         )
     if here is None:
-        return share(campaign, targets, names, names[:1] if hosts else names)
-    return share(campaign, targets, names, (here,))
+        return share(campaign, targets, names, names[:1] if hosts else names, truth)
+    return share(campaign, targets, names, (here,), truth)
 
 
 def topology_of(campaign: Campaign, name: str) -> Topology:
@@ -80,6 +81,14 @@ def _targets(campaign: Campaign, topology: Topology) -> Sequence[Target]:
     targets = targets_of(topology)
     check_targets(targets, where=campaign.targets)
     return targets
+
+
+def _truth(topology: Topology) -> Mapping[str, Any]:
+    """What the topology says of its paths, before a lab is up."""
+    from vantage.lab.addresses import address_plan
+    from vantage.lab.truth import document
+
+    return document(topology, address_plan(topology), timing={})
 
 
 def initial_windows(targets: Sequence[Target]) -> dict[str, dict[str, object]]:

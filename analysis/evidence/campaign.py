@@ -124,10 +124,10 @@ class _Tables:
         paths = [self._folder / name for name in (ENVIRONMENT, SUPERSEDED, DOWNLOADS)]
         with disk.whole_files(*paths) as (environment_part, superseded_part, downloads_part):
             environment_part.write_text(disk.json_text(self._environment()), encoding="utf-8")
-            with store.TableWriter(superseded_part, "superseded", schemas.row_schema("superseded")) as superseded:
+            with store.RowWriter(superseded_part, "superseded", schemas.row_schema("superseded")) as superseded:
                 for attempt in self._superseded():
                     superseded.add(attempt)
-            with store.TableWriter(downloads_part, "downloads", downloads_schema()) as downloads:
+            with store.RowWriter(downloads_part, "downloads", downloads_schema()) as downloads:
                 for run, rows in enumerate(measurement_runs(self._rows(), lambda row: row.download)):
                     for row in rows:
                         self._count(row)

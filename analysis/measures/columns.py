@@ -116,7 +116,7 @@ class Downloads:
     last_byte_s: Floats
     """NaN: not reached."""
     budget_s: Floats
-    is_void: Mask
+    void_reason: Texts
     host_disturbance: Texts
     treatment_ok: Flags
     treatment_reason: Texts
@@ -139,6 +139,11 @@ class Downloads:
 
     def __len__(self) -> int:
         return len(self.run)
+
+    @property
+    def is_void(self) -> Mask:
+        """Whether its measurement run stayed void."""
+        return self.void_reason.codes >= 0
 
     def of_run(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The value of its run, for each download."""

@@ -35,11 +35,11 @@ _RUN_TEXTS = ("campaign", "vantage", "domain", "url")
 
 _TEXTS = (
     *("configuration", "client", "transport", "provider", "outcome", "failure", "host_disturbance"),
-    *("treatment_reason", "cache_state", "identity_flags"),
+    *("treatment_reason", "void_reason", "cache_state", "identity_flags"),
 )
 _OTHERS = (
     *("position", "body_bytes", "first_byte_s", "last_byte_s", "budget_s", "transfer_cpu_s", "run_delay_s"),
-    *("void_reason", "treatment_ok", "slow_handshake", "asn", "kpi_engine"),
+    *("treatment_ok", "slow_handshake", "asn", "kpi_engine"),
 )
 COLUMNS = ("run", *schemas.RUN_KEY, *_TEXTS, *_OTHERS)
 """The columns of `downloads` that tables need."""
@@ -174,7 +174,6 @@ class Reader:
             "position": _numbers(batch, "position").astype(np.int16),
             "last_byte_s": last_byte_s,
             "budget_s": _numbers(batch, "budget_s"),
-            "is_void": batch.column("void_reason").is_valid().to_numpy(zero_copy_only=False),
             "has_kpis": batch.column("kpi_engine").is_valid().to_numpy(zero_copy_only=False),
             "treatment_ok": _flags(batch, "treatment_ok"),
             "slow_handshake": _flags(batch, "slow_handshake"),

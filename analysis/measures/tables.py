@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from analysis.measures import costs, speedup
 from analysis.measures.columns import Codes, Downloads, Ints, Mask, Texts, counts
 from analysis.measures.dataset import Dataset
+from analysis.measures.folders import Design
 from analysis.measures.pairs import Metric, Samples
 from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection
@@ -65,8 +66,11 @@ class ConfigurationRow:
     disturbed: int
     """Downloads that the host disturbed (`core.domain.HostDisturbance`). Left out of speed-ups."""
     mismatched: int
-    """Downloads with `treatment_ok` false: other options on the wire than requested, client and capture contradict each
-    other, or the run stayed void. Left out of speed-ups."""
+    """Downloads with `treatment_ok` false: other options on the wire than requested, or client and capture contradict
+    each other. Left out of speed-ups."""
+    unusable: int
+    """Downloads in measurement runs that stayed void. Left out of speed-ups; they count as nothing else here but an
+    outcome."""
     unproven: int
     """Downloads, ok or censored, whose treatment could not be determined. Left out of speed-ups by default."""
     cpu_bound: int
@@ -88,6 +92,8 @@ class ConfigurationRow:
     causes: Mapping[str, int]
     reasons: Mapping[str, int]
     """Reason (`core.domain.TreatmentReason`) -> downloads with `treatment_ok` false, in runs that were not void."""
+    void_reasons: Mapping[str, int]
+    """Reason (`core.domain.VoidReason`) -> downloads that are unusable."""
 
     @property
     def void_share(self) -> float:
@@ -138,7 +144,8 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
         "censored": d.outcome.are(Outcome.CENSORED),
         "proven": measured & is_whole & (d.treatment_ok == 1),
         "disturbed": disturbed,
-        "mismatched": d.is_void | refuted,
+        "mismatched": refuted & ~d.is_void,
+        "unusable": d.is_void,
         "unproven": measured & is_whole & (d.treatment_ok < 0),
         "cpu_bound": d.cpu_bound == 1,
         "starved": d.starved == 1,
@@ -151,6 +158,7 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
     numbers = {what: counts(group, where=rows) for what, rows in chosen.items()}
     causes = _by_cause(d, (group,), None)
     reasons = counts(group, _coded(d.treatment_reason), where=refuted & ~d.is_void & (d.treatment_reason.codes >= 0))
+    void = counts(group, _coded(d.void_reason), where=d.is_void)
     sides = [(texts.names, counts(group, _coded(texts))) for texts in (d.client, d.transport)]
     voids = Counter(row.configuration for row in dataset.superseded if row.reason != VoidReason.INTERRUPTED)
     present = {names[code]: code for code in np.flatnonzero(numbers["planned"]).tolist()}
@@ -167,6 +175,7 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
                 void=voids[name],
                 causes={} if code is None else _frequent(causes[0], causes[1][code]),
                 reasons={} if code is None else _frequent(d.treatment_reason.names, reasons[code]),
+                void_reasons={} if code is None else _frequent(d.void_reason.names, void[code]),
             )
         )
     return rows
@@ -217,11 +226,18 @@ def table2(
     if samples is None:
         samples = costs.samples(dataset, metric=metric, selection=selection)
     if by is None:
-        return speedup.speedup_rows({"": samples}, dataset.design.comparisons)
+        return _with_differences(dataset.design, speedup.speedup_rows({"": samples}, dataset.design.comparisons))
     rank: Mapping[Grouping, Callable[[str], Any]] = {Grouping.ITERATION: int, Grouping.PROVIDER: provider_rank}
     parts = samples.parts(_groups(dataset.downloads, by)[samples.download])
     ordered = {name: parts[name] for name in sorted(parts, key=rank.get(by))}
-    return speedup.speedup_rows(ordered, dataset.design.comparisons, only_present=True)
+    return _with_differences(
+        dataset.design, speedup.speedup_rows(ordered, dataset.design.comparisons, only_present=True)
+    )
+
+
+def _with_differences(design: Design, rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
+    """The rows with what their two sides differ in."""
+    return [replace(row, differs_in=design.differs_in(row.comparison)) for row in rows]
 
 
 def _groups(d: Downloads, by: Grouping) -> Texts:

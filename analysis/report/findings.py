@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analysis.measures.client_effect import ClientEffectRow, Effect
 from analysis.measures.dose import DoseRow
 from analysis.measures.order import MINIMUM_RUNS, OrderEffect, OrderEffects
 from analysis.measures.rows import (
@@ -171,6 +172,26 @@ def _noise_sentence(row: SpeedupRow) -> str:
     )
 
 
+CLIENT_EFFECTS_TITLE = "What the client alone does: change of the time of a download"
+
+
+def client_effect_sentence(rows: Sequence[ClientEffectRow]) -> str:
+    """How much of a difference is the transport's, and how much the client's; empty without rows."""
+    parts = [
+        f"transport {render.change_text(row.median)} ({row.name} over {row.over}, the same program)"
+        for row in rows
+        if row.what is Effect.TRANSPORT
+    ]
+    count = sum(row.what is Effect.CLIENT for row in rows)
+    parts += [
+        f"client {render.change_text(row.median)} ({row.name}, the slowest of {count} QUIC clients, over {row.over}, "
+        "the fastest)"
+        for row in rows
+        if row.what is Effect.RANGE
+    ]
+    return f"Time of a download: {'; '.join(parts)}." if parts else ""
+
+
 def treatment_sentence(states: Sequence[ConfigurationRow], *, unproven: bool) -> str:
     """How many downloads have a proven treatment, and the state of the others.
 
@@ -180,6 +201,9 @@ def treatment_sentence(states: Sequence[ConfigurationRow], *, unproven: bool) ->
     proven, open_ = sum(row.proven for row in states), sum(row.unproven for row in states)
     late = sum(row.disturbed for row in states)
     disturbed = f" Disturbed by the host, and left out: {late}." if late else ""
+    if unusable := sum(row.unusable for row in states):
+        why = ", ".join(sorted({reason.replace("_", " ") for row in states for reason in row.void_reasons}))
+        disturbed += f" In void measurement runs, and left out: {unusable} ({why})."
     where = "included by --unproven" if unproven else "left out of Table 2 and figures; --unproven includes them"
     return (
         f"Treatment: proven for {proven} downloads, unproven for {open_}{f' ({where})' if open_ else ''}, not accepted "

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.captures.limiter import Limiter
+from analysis.measures.client_effect import ClientEffectRow, Effect
 from analysis.measures.dose import DoseRow
 from analysis.measures.limiters import LimiterRow
 from analysis.measures.pairs import Metric
@@ -48,6 +49,7 @@ CONFIGURATIONS_CSV = (
     "proven",
     "disturbed",
     "mismatched",
+    "unusable",
     "unproven",
     "cpu_bound",
     "starved",
@@ -80,9 +82,15 @@ TABLE2_CSV = (
     *(f"{name.lower()}_{end}" for name in LARGER_CLUSTERS for end in ("clusters", "low", "high", "p")),
     *("planned_n", "planned_faster", "planned_faster_low", "planned_faster_high", "planned_slower"),
     *("planned_median", "planned_low", "planned_high", "planned_p"),
-    *("failed_config_only", "failed_vs_only", "failed_both", "p_mcnemar"),
+    *("failed_config_only", "failed_vs_only", "failed_both", "p_mcnemar", "differs_in"),
 )
 """Columns of table2.csv; with `--by`, preceded by the group's column (`vantage`, `provider`, `iteration`)."""
+
+CLIENT_EFFECTS_CSV = (
+    *("what", "name", "over", "n", "domains"),
+    *(f"ratio{end}" for end in ("", "_low", "_high", "_least", "_most")),
+)
+"""Columns of client_effects.csv."""
 
 LIMITERS_CSV = ("configuration", "provider", "n", "missing", *Limiter, *(f"{name}_time" for name in Limiter))
 """Columns of limiters.csv: shares of the downloads, then of the time."""
@@ -182,12 +190,13 @@ def table1_long(rows: Sequence[Table1Row]) -> Cells:
 
 def configuration_cells(rows: Sequence[ConfigurationRow]) -> Cells:
     """Heading and rows of the table of configurations."""
-    heading = ["configuration", "ok", "of", "failed", "censored", "disturbed", "mismatch", "unproven"]
-    cells = [[*heading, "CPU-bound", "starved", "near ceiling", "void %", "why"]]
+    heading = ["configuration", "ok", "of", "failed", "censored", "disturbed", "mismatch", "void", "unproven"]
+    cells = [[*heading, "CPU-bound", "starved", "near ceiling", "repeated %", "why"]]
     for row in rows:
-        why = ", ".join(f"{cause} {count}" for cause, count in row.causes.items())
+        void = {f"void: {reason.replace('_', ' ')}": count for reason, count in row.void_reasons.items()}
+        why = ", ".join(f"{cause} {count}" for cause, count in {**row.causes, **void}.items())
         ends = (row.ok, row.planned, row.failed, row.censored)
-        numbers = (*ends, row.disturbed, row.mismatched, row.unproven)
+        numbers = (*ends, row.disturbed, row.mismatched, row.unusable, row.unproven)
         limits = [
             "?" if unknown and not count else str(count)
             for count, unknown in (
@@ -240,7 +249,9 @@ def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 5) -> Cells:
     bins = BIN_NAMES if detail > 3 else ()
     open_ended = detail > 2 and any(row.undecided.count or row.tie.count for row in rows)
     by_part = detail > 1 and any(row.handshake is not None for row in rows)
-    cells = [["comparison", "verdict", "typical", *(["median"] if detail > 1 else [])]]
+    has_differences = detail > 3 and any(row.differs_in for row in rows)
+    cells = [["comparison", *(["differs in"] if has_differences else []), "verdict", "typical"]]
+    cells[0] += ["median"] if detail > 1 else []
     cells[0] += ["gain %", "lose %"] if detail else []
     cells[0] += (
         ["faster %", "slower %", *(["equal %", "undecided %"] if open_ended else []), *bins] if detail > 2 else []
@@ -248,7 +259,8 @@ def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 5) -> Cells:
     cells[0] += ["handshake", "transfer"] if by_part else []
     cells[0] += [*(["p"] if detail == 5 else []), *(["q"] if detail else []), "domains", "runs"]
     for row in rows:
-        line = [row.comparison.name, verdict_words(row), typical_interval(row.typical)]
+        line = [row.comparison.name, *([row.differs_in or "–"] if has_differences else [])]
+        line += [verdict_words(row), typical_interval(row.typical)]
         line += [median_text(row.median)] if detail > 1 else []
         line += [domains(row.gain), domains(row.lose)] if detail else []
         if detail > 2:
@@ -315,6 +327,34 @@ def dose_cells(rows: Sequence[DoseRow]) -> Cells:
             line += [str(part.n), percent(part.faster), median_interval(part.median)]
         cells.append([*line, str(row.unknown.n)])
     return cells
+
+
+def change_text(median: Median) -> str:
+    """A ratio of times as a change: `+4.2 % [+3.1, +5.0]`, without the interval if there is none; `–` if unknown."""
+    if median.value is None or math.isinf(median.value):
+        return "–"
+    ends = [f"{100 * (end - 1):+.1f}" for end in (median.low, median.high) if end is not None and math.isfinite(end)]
+    return f"{100 * (median.value - 1):+.1f} %" + (f" [{', '.join(ends)}]" if len(ends) == 2 else "")
+
+
+def client_effect_cells(rows: Sequence[ClientEffectRow]) -> Cells:
+    """Heading and rows: how much longer a download took, by what differs."""
+    cells = [["what differs", "time of", "over that of", "n", "domains", "change of the time"]]
+    for row in rows:
+        over = "the run's QUIC clients (median)" if row.what is Effect.CLIENT else row.over
+        what = row.what.value.replace("_", " ")
+        cells.append([what, row.name, over, str(row.n), str(row.domains), change_text(row.median)])
+    return cells
+
+
+def client_effect_rows(rows: Sequence[ClientEffectRow]) -> list[dict[str, Any]]:
+    """Flat rows for CSV and JSON: the columns of `CLIENT_EFFECTS_CSV`."""
+    return [
+        {"what": row.what.value, "name": row.name, "over": row.over, "n": row.n, "domains": row.domains}
+        | {"ratio": row.median.value, "ratio_low": row.median.low, "ratio_high": row.median.high}
+        | {"ratio_least": row.median.least, "ratio_most": row.median.most}
+        for row in rows
+    ]
 
 
 def limiter_cells(rows: Sequence[LimiterRow]) -> Cells:
@@ -471,7 +511,7 @@ def _evidence(row: SpeedupRow) -> dict[str, Any]:
     flat |= {"planned_low": planned.median.low, "planned_high": planned.median.high}
     failures = row.failures
     flat |= {"failed_config_only": failures.config_only, "failed_vs_only": failures.vs_only}
-    return flat | {"failed_both": failures.both, "p_mcnemar": failures.p}
+    return flat | {"failed_both": failures.both, "p_mcnemar": failures.p, "differs_in": row.differs_in}
 
 
 def dose_rows(rows: Sequence[DoseRow]) -> list[dict[str, Any]]:
@@ -505,6 +545,7 @@ _CSV: Mapping[str, tuple[Sequence[str], Callable[[Sequence[Any]], Sequence[Mappi
     "table2": (TABLE2_CSV, table2_records),
     "splits": (SPLITS_CSV, split_rows),
     "dose": (DOSE_CSV, dose_rows),
+    "client_effects": (CLIENT_EFFECTS_CSV, client_effect_rows),
     "limiters": (LIMITERS_CSV, limiter_rows),
 }
 

@@ -13,6 +13,7 @@ import glob
 import json
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -99,7 +100,7 @@ def whole_files(*paths: Path, durable: bool = True) -> Iterator[tuple[Path, ...]
     temporaries = tuple(path.with_name(f".{path.name}.{os.getpid()}.part") for path in paths)
     with ExitStack() as stack:
         for path, temporary in zip(paths, temporaries, strict=True):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             _remove_remains(path)
             stack.callback(temporary.unlink, missing_ok=True)
         yield temporaries
@@ -107,7 +108,47 @@ def whole_files(*paths: Path, durable: bool = True) -> Iterator[tuple[Path, ...]
             with temporary.open("rb") as handle:
                 os.fsync(handle.fileno())
         for path, temporary in zip(paths, temporaries, strict=True):
+            give_to_caller(temporary)
             temporary.replace(path)
+
+
+def calling_user() -> tuple[int, int] | None:
+    """User and group who called sudo, where we are root by it: results are theirs. None for anybody else."""
+    names = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    if os.geteuid() != 0 or not all(name.isdecimal() for name in names) or names[0] == "0":
+        return None
+    return int(names[0]), int(names[1])
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder and those above it; new ones belong to the user who called sudo."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in reversed(missing):
+        give_to_caller(each)
+
+
+def give_to_caller(path: Path) -> None:
+    """Gives a file, or a folder with all that is in it, to the user who called sudo.
+
+    Only what is root's changes hands, by its own name alone (no links, nothing with a second name), and nothing in a
+    folder of somebody else.
+    """
+    caller = calling_user()
+    if caller is None or path.is_symlink() or path.absolute().parent.stat().st_uid not in (0, caller[0]):
+        return
+
+    def give(name: str, folder: int | None = None) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            state = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            plain = stat.S_ISDIR(state.st_mode) or (stat.S_ISREG(state.st_mode) and state.st_nlink == 1)
+            if plain and state.st_uid == 0:
+                os.chown(name, *caller, dir_fd=folder, follow_symlinks=False)
+
+    give(str(path))
+    for _, folders, files, descriptor in os.fwalk(path) if path.is_dir() else ():
+        for name in (*folders, *files):
+            give(name, descriptor)
 
 
 def _remove_remains(path: Path) -> None:
@@ -142,14 +183,14 @@ _RETRY_S = 0.25
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Locks a campaign's folder for one process.
+    """Locks a campaign's folder for one process; afterwards the folder belongs to the user who called sudo.
 
     Raises:
         PlaceError: another process holds it, or the disk is full.
         UsageError: it cannot be written.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         handle = (folder / _LOCK_FILE).open("a")
     except OSError as error:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
@@ -164,7 +205,10 @@ def folder_lock(folder: Path) -> Iterator[None]:
             if time.monotonic() > deadline:
                 raise _in_use(folder)
             time.sleep(0.02)
-        yield
+        try:
+            yield
+        finally:
+            give_to_caller(folder)
 
 
 def check_free(folder: Path) -> None:

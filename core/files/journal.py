@@ -151,6 +151,13 @@ class JournalReader:
         """How many measurement runs are recorded."""
         return sum(row[0] for row in self._select("SELECT COUNT(*) FROM runs WHERE state = 'done'"))
 
+    def void_reasons(self) -> dict[str, int]:
+        """Void reason -> how many recorded measurement runs have it."""
+        query = (
+            "SELECT void_reason, COUNT(*) FROM runs WHERE state = 'done' AND void_reason NOT NULL GROUP BY void_reason"
+        )
+        return dict(self._select(query))
+
     def planned_runs(self) -> int:
         """How many measurement runs the plan has."""
         return sum(row[0] for row in self._select("SELECT COUNT(*) FROM runs"))

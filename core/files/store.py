@@ -41,13 +41,13 @@ def write_rows(path: Path, kind: str, rows: Iterable[object], row_type: type | N
     """
     with (
         whole_file(path) as temporary,
-        TableWriter(temporary, kind, schemas.schema_of(row_type or schemas.ROW_TYPES[kind])) as table,
+        RowWriter(temporary, kind, schemas.schema_of(row_type or schemas.ROW_TYPES[kind])) as table,
     ):
         for row in rows:
             table.add(row)
 
 
-class TableWriter:
+class RowWriter:
     """A table that is written row by row, about `ROWS_AT_ONCE` of them in memory. Use as a context manager.
 
     The rows of a measurement run that follow each other are in one row group, so that a reader of some row groups has
@@ -66,7 +66,7 @@ class TableWriter:
         self._rows: list[object] = []
         self._writer = pq.ParquetWriter(path, schemas.with_metadata(schema, kind), compression="zstd")
 
-    def __enter__(self) -> TableWriter:
+    def __enter__(self) -> RowWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -113,6 +113,14 @@ def write_rows(path: Path, rows: Iterable[Target]) -> None:
         store.write_rows(path, KIND, rows)
 
 
+def check_out(path: Path, option: str = "--out") -> None:
+    """Raises UsageError for a file of targets to be written whose name says neither Parquet nor CSV."""
+    if path.suffix.lower() not in (".parquet", ".csv"):
+        raise UsageError(
+            f"{path.name!r} says neither Parquet nor CSV", where=option, remedy="end it in .parquet or .csv"
+        )
+
+
 def with_columns(table: pa.Table, columns: Mapping[str, Sequence[Any]]) -> pa.Table:
     """The table with columns of `Target` set; existing columns keep their position."""
     import pyarrow as pa

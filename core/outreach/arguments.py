@@ -9,6 +9,8 @@ import typer
 
 from core.errors import UsageError
 from core.files.config import read_bytes
+from core.reach import environment_prefixes
+from core.untrusted import contact_fault
 
 Contact = Annotated[
     str, typer.Option(help="Mail or web address in the user agent, so that operators can reach you. Required.")
@@ -49,9 +51,9 @@ def ledger_beside(out: Path, ledger: Path | None) -> Path:
 
 
 def check_contact(contact: str) -> str:
-    """The contact without surrounding blanks. Raises UsageError if it is empty, or not valid in a header."""
-    if not contact.strip() or not contact.isprintable():
-        raise UsageError(f"{contact!r} is not a valid address", where="--contact", remedy="give a mail or web address")
+    """The contact without surrounding blanks. Raises UsageError if nobody could be reached by it (`contact_fault`)."""
+    if (fault := contact_fault(contact, closed=environment_prefixes() is not None)) is not None:
+        raise UsageError(fault, where="--contact", remedy="give your own mail or web address")
     return contact.strip()
 
 

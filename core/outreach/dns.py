@@ -25,7 +25,7 @@ import dns.rdatatype
 import dns.rdtypes.svcbbase
 import dns.resolver
 
-from core.errors import UsageError
+from core.errors import PlaceError, UsageError
 from core.outreach import dns_wire as wire
 from core.reach import check_address
 
@@ -93,6 +93,22 @@ def system_nameserver() -> str:
         raise UsageError("this host has no name server", where="/etc/resolv.conf", remedy="give --nameserver") from None
 
 
+def check_route(nameserver: str) -> None:
+    """Raises PlaceError if this host has no route to its name server.
+
+    No packet is sent: connect(2) on a datagram socket only looks the route up.
+    """
+    family = socket.AF_INET6 if ":" in nameserver else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((nameserver, 53))
+    except OSError as error:
+        raise PlaceError(
+            f"this host has no network to its name server {nameserver} ({error.strerror})",
+            remedy="check the network, then run the same command again",
+        ) from None
+
+
 _Waiting = dict[int, tuple[bytes, asyncio.Future[bytes]]]
 """ID of a query -> the query, and the future of its answer."""
 
@@ -110,6 +126,7 @@ class Resolver:
     Raises:
         UsageError: the name server is not an address, or this host has none.
         ReachError: it may not be contacted.
+        PlaceError: this host has no network to it.
     """
 
     def __init__(
@@ -131,6 +148,7 @@ class Resolver:
                 remedy="write 192.0.2.53 or 2001:db8::53",
             ) from None
         check_address(self.nameserver)
+        check_route(self.nameserver)
         self._port = port
         self._timeout_s = timeout_s
         self._tries = tries

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from core.errors import UsageError
-from core.files.disk import take_lock
+from core.files.disk import give_to_caller, take_lock
 
 SCHEMA = 2
 
@@ -40,7 +40,7 @@ _CREATE = """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class LedgerEntry:
     """One domain of the list."""
 
     domain: str
@@ -104,8 +104,9 @@ class Ledger:
         return handle
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the file, which belongs to the user who called sudo."""
         self._opened.close()
+        give_to_caller(self.path)
 
     def _discard(self) -> None:
         """Closes the file and removes it: it has no results yet."""
@@ -160,14 +161,14 @@ class Ledger:
             self._db.execute("ROLLBACK")
             raise
 
-    def _add(self, entries: Iterable[Entry]) -> int:
+    def _add(self, entries: Iterable[LedgerEntry]) -> int:
         """Writes domains into the list, without duplicates; returns how many. Only within `_filling`."""
         rows = ((e.domain, e.rank, json.dumps(dict(e.known)) if e.known else None) for e in entries)
         return self._db.executemany(
             "INSERT OR IGNORE INTO domains (domain, rank, known) VALUES (?, ?, ?)", rows
         ).rowcount
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[LedgerEntry]:
         """Pending domains, in the order of the list, read lazily; each once per open ledger."""
         select = "SELECT id, domain, rank, known FROM domains WHERE id > ? AND outcome IS NULL ORDER BY id LIMIT ?"
         while rows := self._db.execute(select, (self._taken_up_to, BATCH)).fetchall():
@@ -185,7 +186,7 @@ class Ledger:
                 "UPDATE domains SET outcome = ?, document = ? WHERE domain = ? AND outcome IS NULL", rows
             )
 
-    def results(self, outcome: str | None = None) -> Iterator[tuple[Entry, str, dict[str, Any]]]:
+    def results(self, outcome: str | None = None) -> Iterator[tuple[LedgerEntry, str, dict[str, Any]]]:
         """(entry, outcome, document) of finished domains, all or with one outcome, in the list's order, read lazily."""
         rows = self._db.execute(
             "SELECT domain, rank, known, outcome, document FROM domains"
@@ -202,5 +203,5 @@ class Ledger:
         return int(total), Counter({str(outcome): int(count) for outcome, count in done})
 
 
-def _entry(domain: str, rank: int | None, known: str | None) -> Entry:
-    return Entry(domain=domain, rank=rank, known={} if known is None else json.loads(known))
+def _entry(domain: str, rank: int | None, known: str | None) -> LedgerEntry:
+    return LedgerEntry(domain=domain, rank=rank, known={} if known is None else json.loads(known))

@@ -54,7 +54,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class RowFault:
     """One row that cannot be used."""
 
     line: int
@@ -85,7 +85,7 @@ class TopList:
         self.form: str | None = None
         self.rows = 0
         self.broken: Counter[str] = Counter()
-        self.faults: list[Fault] = []
+        self.faults: list[RowFault] = []
         self._columns = (0, 0)
 
     def __iter__(self) -> Iterator[Listed]:
@@ -142,7 +142,7 @@ class TopList:
             reason = str(error)
             self.broken[reason] += 1
             if len(self.faults) < NAMED_FAULTS:
-                self.faults.append(Fault(line=line, text=text[:80], reason=reason))
+                self.faults.append(RowFault(line=line, text=text[:80], reason=reason))
             return None
 
     def _is_header(self, fields: list[str]) -> bool:

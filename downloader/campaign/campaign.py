@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import ipaddress
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -19,6 +18,7 @@ from core.files.config import STRICT, build, read_toml
 from core.files.description import Description
 from core.reach import ANYWHERE, IPNetwork, parse_prefixes
 from core.sequential import Rule
+from core.untrusted import contact_fault
 from downloader import factors, quirks
 from downloader.campaign.configurations import (
     NAME,
@@ -237,15 +237,17 @@ def plan_hash(
 ) -> str:
     """SHA-256 over everything that affects what is downloaded, how, and in which order; the same at all hosts.
 
+    The number of iterations is left out, as more of them extend a plan; so is a lab, whose truth is compared by itself.
+
     Only what differs from the defaults is hashed, so that a campaign goes on when Upshift has learned something new.
-    That no default has changed since is checked by what the journals have (`downloader.execution.run`).
+    That no default has changed since is checked by what the journals have (`downloader.execution.resume`).
 
     Args:
         vantage_points: all, wherever they run.
         classes: with slots, the class of each target: addresses and the list of public suffixes affect it.
     """
     plan: dict[str, Any] = {
-        "campaign": campaign.differences(),
+        "campaign": {name: value for name, value in campaign.differences().items() if name != "iterations"},
         "targets": [[t.domain, t.url, t.provider, t.size_bytes, t.size_is_lower_bound] for t in targets],
         "vantage_points": sorted(vantage_points),
     }
@@ -256,10 +258,6 @@ def plan_hash(
 
 MOST_ITERATIONS = 100_000
 MOST_SLOT_S = 86_400
-
-_HOST_OF_CONTACT = re.compile(r"(?:@|https?://)([^\s/:?#>)]+)")
-_EXAMPLE_DOMAIN = re.compile(r"(?:.*\.)?example(?:\.com|\.net|\.org)?", re.IGNORECASE)
-"""Domains reserved for examples (RFC 2606): no mail can be received there."""
 
 _SEVERAL_SHAPES = frozenset(
     {"configurations", "permute", "comparisons", "budget", "until_ci", "budgets", "disk", "slot_s"}
@@ -378,15 +376,12 @@ def _check(entry: _File, where: str) -> None:
             ipaddress.ip_address(server)
         except ValueError:
             raise fault(f"{server!r} is not an IP address", where, "nameservers", "name servers by address") from None
-    if entry.contact is not None and not entry.contact.isprintable():
-        raise fault("it has control characters", where, "contact", "write an e-mail address or a URL")
     if entry.contact is None and entry.lab is None:
         raise fault("required when real servers are measured", where, "contact", "write an e-mail address")
+    if entry.contact is not None and (why := contact_fault(entry.contact, closed=entry.lab is not None)) is not None:
+        raise fault(why, where, "contact", "write your own e-mail address, or a URL")
     if entry.targets == "lab" and entry.lab is None:
         raise fault("this campaign has no lab", where, "targets", 'name a file of targets, or set lab = "anrw"')
-    host = _HOST_OF_CONTACT.search(entry.contact or "")
-    if entry.lab is None and host is not None and _EXAMPLE_DOMAIN.fullmatch(host[1]):
-        raise fault(f"{entry.contact!r} is an example address", where, "contact", "write your own address")
 
 
 def _budget(value: object, where: str) -> float | None:

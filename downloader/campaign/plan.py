@@ -118,13 +118,21 @@ class PlannedRun:
 
 
 def make_plan(
-    campaign: Campaign, targets: Sequence[Target], *, vantage: str, index: int, vantage_points: int
+    campaign: Campaign,
+    targets: Sequence[Target],
+    *,
+    vantage: str,
+    index: int,
+    vantage_points: int,
+    earlier: Sequence[int] = (),
 ) -> tuple[PlannedRun, ...]:
     """The measurement runs of one vantage point.
 
     Args:
         index, vantage_points: index of this vantage point, and their number. All visit the targets in the same order,
             each from another start, so that at equal speed no two need the same target at the same time.
+        earlier: how many iterations the campaign had before it was extended, once or more often. Their runs stay as
+            they were, and those of each extension are balanced for themselves.
 
     Raises:
         UsageError: the plan is too long.
@@ -144,7 +152,10 @@ def make_plan(
         for step in range(len(common))
     ]
     warmups = tuple(warmup.name for warmup in campaign.warmups)
-    sequences = _sequences(campaign, [target for _, target in visits], vantage=vantage)
+    sequences: list[tuple[str, ...]] = []
+    for before, until in itertools.pairwise((0, *earlier, campaign.iterations)):
+        part = visits[before * len(common) : until * len(common)]
+        sequences += _sequences(campaign, [t for _, t in part], seed=f"{vantage}/{before}" if before else vantage)
     return tuple(
         PlannedRun(
             number=number,
@@ -157,10 +168,10 @@ def make_plan(
     )
 
 
-def _sequences(campaign: Campaign, targets: Sequence[Target], *, vantage: str) -> list[tuple[str, ...]]:
+def _sequences(campaign: Campaign, targets: Sequence[Target], *, seed: str) -> list[tuple[str, ...]]:
     """The configurations of each measurement run in their order; `targets` has the target of each run."""
     names = tuple(configuration.name for configuration in campaign.configurations)
     if campaign.order == Order.PUBLISHED:
         return [names] * len(targets)
     runs = [(target.provider, (target.domain, target.url)) for target in targets]
-    return assign(names, runs, random.Random(f"{campaign.seed}/{vantage}"))
+    return assign(names, runs, random.Random(f"{campaign.seed}/{seed}"))

@@ -150,7 +150,7 @@ def read_status(folder: Path) -> Status:
     )
 
 
-_WIDTH = 11
+INDENT = 11
 """Width of the first column."""
 
 
@@ -161,7 +161,7 @@ def lines(status: Status, now: float, *, running: bool) -> list[str]:
         running: whether a process works in the folder.
     """
     shown = [f"{status.campaign}: {headline(status, now, running=running)}"]
-    shown += [f"{name:{_WIDTH}}{text}" for name, text in _rows(status, now)]
+    shown += [f"{name:{INDENT}}{text}" for name, text in _rows(status, now)]
     return shown
 
 

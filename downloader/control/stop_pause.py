@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,17 +147,26 @@ def utc(at: float) -> str:
     return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-def parse_time(text: str, *, where: str) -> float:
-    """A moment, e.g. 2027-01-05T06:00Z, as Unix time.
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|h|d)")
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+
+
+def parse_time(text: str, *, where: str, now: float) -> float:
+    """A moment after `now`, as Unix time: `2027-01-05T06:00Z`, or how far away it is (`90min`, `6h`, `2d`).
 
     Raises:
-        UsageError: it is not a date and time of ISO 8601, or has no time zone.
+        UsageError: it is neither a duration nor a date and time of ISO 8601, has no time zone, or is past.
     """
+    if (duration := _DURATION.fullmatch(text)) is not None:
+        return now + float(duration[1]) * _SECONDS[duration[2]]
     try:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:
         moment = None
+    remedy = "write it as 2027-01-05T06:00Z, in UTC, or as 6h from now"
     if moment is None or moment.tzinfo is None:
-        what = "is not a date and time" if moment is None else "has no time zone"
-        raise UsageError(f"{text!r} {what}", where=where, remedy="write it as 2027-01-05T06:00Z, in UTC")
+        what = "is neither a date and time nor a duration" if moment is None else "has no time zone"
+        raise UsageError(f"{text!r} {what}", where=where, remedy=remedy)
+    if moment.timestamp() <= now:
+        raise UsageError(f"{utc(moment.timestamp())} is in the past", where=where, remedy=remedy)
     return moment.timestamp()

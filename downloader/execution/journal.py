@@ -15,14 +15,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from core.domain import Disturbance, Download, VoidReason
-from core.errors import UsageError
 from core.files.journal import FILE_NAME, SCHEMA, JournalReader
 from downloader.campaign.plan import PlannedRun
+from downloader.execution.resume import another_plan
 from downloader.limits import budget, captures
 from downloader.limits.budget import AccountEntry, Reserved, Spent
 from downloader.limits.captures import CaptureTable, Settled
@@ -85,7 +85,7 @@ class Journal(JournalReader):
         if self._db.execute("PRAGMA user_version").fetchone()[0] == 0:
             self._create(runs, plan_hash)
         elif self.meta("plan_hash") != plan_hash:
-            raise another_plan(self.path.parent)
+            raise another_plan(self.path.parent, [])
         with self._transaction():
             for (number,) in self._db.execute("SELECT number FROM runs WHERE state = 'running'").fetchall():
                 self._supersede(number, VoidReason.INTERRUPTED, None)
@@ -95,16 +95,26 @@ class Journal(JournalReader):
             for statement in (_TABLES + budget.TABLE + captures.TABLE).split(";"):
                 self._db.execute(statement)
             self.set_meta("plan_hash", plan_hash)
-            for run in runs:
-                values = (run.number, run.iteration, run.target.domain, run.target.url)
-                self._db.execute("INSERT INTO runs (number, iteration, domain, url) VALUES (?, ?, ?, ?)", values)
-                for position, name in zip(run.positions, run.configurations, strict=True):
-                    self._db.execute(
-                        "INSERT INTO plan (run, position, configuration) VALUES (?, ?, ?)", (run.number, position, name)
-                    )
+            self._plan(runs)
             # Part of the transaction: a journal either has its whole plan, or is empty and created again.
             self._db.execute(f"PRAGMA user_version = {SCHEMA}")
         self._version = SCHEMA
+
+    def _plan(self, runs: Sequence[PlannedRun]) -> None:
+        for run in runs:
+            values = (run.number, run.iteration, run.target.domain, run.target.url)
+            self._db.execute("INSERT INTO runs (number, iteration, domain, url) VALUES (?, ?, ?, ?)", values)
+            for position, name in zip(run.positions, run.configurations, strict=True):
+                self._db.execute(
+                    "INSERT INTO plan (run, position, configuration) VALUES (?, ?, ?)", (run.number, position, name)
+                )
+
+    def extend(self, runs: Sequence[PlannedRun], meta: Mapping[str, str]) -> None:
+        """Adds the runs that the journal does not have yet, for more iterations, and sets values of the whole."""
+        with self._transaction():
+            self._plan(runs[self.planned_runs() :])
+            for key, value in meta.items():
+                self.set_meta(key, value)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -241,15 +251,6 @@ class Journal(JournalReader):
             "SELECT id FROM plan WHERE run = ? AND configuration = ?", (number, configuration)
         ).fetchone()
         return int(row[0])
-
-
-def another_plan(folder: Path) -> UsageError:
-    """The error for a vantage point's folder with another plan's hash."""
-    return UsageError(
-        "this folder holds another plan (campaign, targets, vantage points, --here or Upshift have changed)",
-        where=str(folder),
-        remedy="use another --out, or the campaign that started here",
-    )
 
 
 def _dump(download: Download) -> str:

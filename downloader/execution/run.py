@@ -7,6 +7,7 @@ import json
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +17,6 @@ from core.domain.download import Counts, total
 from core.errors import PlaceError, UsageError
 from core.files import description
 from core.files.disk import folder_lock
-from core.files.journal import FILE_NAME, JournalReader
 from core.system import signals
 from core.system.place import Place
 from core.system.process import require
@@ -30,7 +30,8 @@ from downloader.control import stop_pause
 from downloader.control.reporter import Reporter
 from downloader.execution.calls import StoppedError
 from downloader.execution.engine import Worker, gates_for
-from downloader.execution.journal import Journal, another_plan
+from downloader.execution.journal import Journal
+from downloader.execution.resume import as_recorded, check_folder, earlier_iterations
 from downloader.limits.budget import check_budgets
 from downloader.limits.captures import CaptureStore, Inspect
 from downloader.limits.disk import FolderDisk, check_disk
@@ -54,6 +55,10 @@ class RunSummary(Counts):
     """Vantage points that met the rule."""
     wide: Mapping[str, Sequence[str]]
     """Vantage point -> comparisons with an interval that is wider than the rule says, of the others."""
+    void: Mapping[str, int]
+    """Void reason -> measurement runs that are recorded with it, most frequent first."""
+    runs: int
+    """Recorded measurement runs, void ones included."""
     complete: bool
     """Whether every planned download is recorded, save those of the vantage points in `enough`."""
     ended_by: str | None = None
@@ -66,6 +71,14 @@ class RunSummary(Counts):
         return (
             f"{out}: {self.recorded} of {self.planned} downloads recorded: {self.ok} ok, {self.failed} failed, "
             f"{self.censored} censored{f' ({causes})' if causes else ''}{void}{self._stopping()}"
+        )
+
+    @property
+    def not_usable(self) -> str:
+        """How many measurement runs cannot be used, and why; empty if all can."""
+        causes = ", ".join(reason.replace("_", " ") for reason in self.void)
+        return (
+            f"{sum(self.void.values())} of {self.runs} measurement runs are not usable: {causes}" if self.void else ""
         )
 
     def _stopping(self) -> str:
@@ -131,12 +144,14 @@ def run_campaign(
     require("tcpdump", package="tcpdump")
     out = out.resolve()  # a place may have another working directory
     stopping = stop or threading.Event()
-    runs = {name: plan.runs(name) for name in places}
     with folder_lock(out), contextlib.ExitStack() as stack:
         reports = reporter or stack.enter_context(Reporter(out, campaign=plan.campaign.name))
         journals: dict[str, Journal] = {}
+        check_folder(plan, out)
+        earlier = {name: earlier_iterations(out / "vantage" / name, plan) for name in places}
+        runs = {name: plan.runs(name, earlier[name]) for name in places}
         try:
-            _open_journals(plan, runs, places, out, client_ceilings, journals)
+            _open_journals(plan, runs, earlier, places, out, client_ceilings, journals)
             # Written each time: comparisons may have been added to a finished campaign.
             description.write(out, plan.campaign.for_analysis())
             stop_pause.clear_stop(out)
@@ -190,19 +205,20 @@ def _clients(campaign: Campaign) -> list[Client]:
 def _open_journals(
     plan: SharedPlan,
     runs: Mapping[str, Sequence[PlannedRun]],
+    earlier: Mapping[str, Sequence[int]],
     places: Mapping[str, Place],
     out: Path,
     client_ceilings: Mapping[str, Any] | None,
     journals: dict[str, Journal],
 ) -> None:
     """Adds the journals, created or resumed, to `journals`, which the caller closes. Nothing is downloaded before."""
-    campaign, recorded = plan.campaign, json.loads(json.dumps(plan.campaign.description()))
+    campaign = plan.campaign
     for name, place in places.items():
         trust = describe_trust(trusted(campaign, place))
         journal = journals[name] = Journal.open(out / "vantage" / name, runs[name], plan_hash=plan.digest)
-        if not _agree(json.loads(journal.meta("campaign") or "{}"), recorded):
-            raise another_plan(journal.path.parent)
-        journal.set_meta("campaign", json.dumps(recorded))
+        lab = {} if plan.truth is None else {"lab": json.dumps({"paths": plan.truth["paths"]})}
+        recorded = {"campaign": json.dumps(as_recorded(plan)), "extended_from": json.dumps(earlier[name])}
+        journal.extend(runs[name], recorded | lab)
         environment = {
             **place.environment(),
             "python_packages": _versions(campaign),
@@ -212,35 +228,10 @@ def _open_journals(
         journal.set_meta("environment", json.dumps(environment, default=str))
 
 
-def _agree(earlier: object, now: object) -> bool:
-    """Whether two descriptions of a plan of one hash agree in all that both have: a default may have changed since."""
-    if isinstance(earlier, dict) and isinstance(now, dict):
-        return all(_agree(earlier[name], now[name]) for name in earlier.keys() & now.keys())
-    if isinstance(earlier, list) and isinstance(now, list):
-        return len(earlier) == len(now) and all(map(_agree, earlier, now))
-    return earlier == now
-
-
 def check_limits(plan: SharedPlan) -> None:
     """Raises UsageError if a budget, or the limit of the folder, has no room for one measurement run."""
     check_budgets(plan.campaign, plan.targets, vantage_points=len(plan.vantage_points))
     check_disk(plan.campaign, plan.targets)
-
-
-def check_folder(plan: SharedPlan, out: Path) -> None:
-    """Raises UsageError if the folder has results of another plan, or of a vantage point that is not in it."""
-    digest = plan.digest
-    known = {path.parent.name: path for path in sorted(out.glob(f"vantage/*/{FILE_NAME}"))}
-    if unknown := sorted(known.keys() - set(plan.vantage_points)):
-        raise UsageError(
-            f"this folder has results of other vantage points ({', '.join(unknown)})",
-            where=str(out),
-            remedy="name the same vantage points, or use another --out",
-        )
-    for path in known.values():
-        with contextlib.closing(JournalReader(path)) as journal:
-            if journal.meta("plan_hash") not in (None, digest):
-                raise another_plan(path.parent)
 
 
 def _work(
@@ -343,6 +334,8 @@ def _summary(journals: Mapping[str, Journal], *, stopped: bool, ended_by: str | 
         stopped=stopped,
         rule=next(iter(states.values())).get("rule", {}),
         enough=enough,
+        void=dict(sum((Counter(journal.void_reasons()) for journal in journals.values()), Counter()).most_common()),
+        runs=sum(journal.recorded_runs() for journal in journals.values()),
         wide={
             name: [one["name"] for one in state.get("comparisons", ()) if not one["reached"]]
             for name, state in states.items()

@@ -27,7 +27,8 @@ from core.files.config import MOST_JSON_BYTES, parse_json, read_bytes
 from core.files.disk import free_bytes, take_lock
 from core.files.journal import FILE_NAME, JournalReader, open_journals
 from downloader.control.status import FILE_NAME as STATUS
-from downloader.execution.journal import Journal, another_plan
+from downloader.execution.journal import Journal
+from downloader.execution.resume import another_plan
 
 FOLDER, DOCUMENT = "snapshot", "snapshot.json"
 
@@ -155,7 +156,7 @@ def restore(folder: Path, collected: Path, vantage: str, *, plan_sha256: str | N
         shutil.copyfile(collected, part)
         with contextlib.closing(Journal(part)) as journal:
             if plan_sha256 not in (None, journal.meta("plan_hash")):
-                raise another_plan(collected)
+                raise another_plan(collected, [])
             journal.captures.drop_all()
     return True
 

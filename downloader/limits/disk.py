@@ -53,13 +53,20 @@ ROW_BYTES = 800
 """What each download adds to the tables. `downloads.parquet` has 250 to 500, by the captures' variety."""
 
 
+RECORDED_BYTES = 5_000
+"""What each download adds to journal and tables, as expected: 4,700 and 250."""
+
+
 def needed_bytes(campaign: Campaign, target: Target) -> int:
     """What a measurement run may write at most: its capture plain and packed, and its rows."""
     return 2 * capture_bytes(campaign, target) + JOURNAL_BYTES
 
 
 def check_disk(campaign: Campaign, targets: Sequence[Target]) -> None:
-    """Raises UsageError if not even one measurement run fits into the limit."""
+    """Raises UsageError if the limit can never be met: by one measurement run, or by the journal of the whole plan.
+
+    Captures of clean runs are dropped where there is no room, so their sum may be larger than the limit.
+    """
     largest = max(targets, key=lambda target: needed_bytes(campaign, target))
     needed = needed_bytes(campaign, largest) + TABLES_BYTES
     if needed > campaign.disk.limit:
@@ -68,6 +75,15 @@ def check_disk(campaign: Campaign, targets: Sequence[Target]) -> None:
             f"which may write {size_text(needed)}",
             where=f"{campaign.path}: field disk.limit",
             remedy="raise it",
+        )
+    downloads = campaign.iterations * len(targets) * downloads_per_run(campaign)
+    needed += downloads * RECORDED_BYTES
+    if needed > campaign.disk.limit and not campaign.stop_when:
+        raise UsageError(
+            f"a limit of {size_text(campaign.disk.limit)} can never be met: journal and tables of {downloads:,} "
+            f"downloads need {size_text(needed)}, without captures",
+            where=f"{campaign.path}: field disk.limit",
+            remedy="raise it, or lower iterations",
         )
 
 

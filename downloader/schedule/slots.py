@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from core.domain import Disturbance, Failure, Target, VoidReason
 from core.errors import UsageError
@@ -193,6 +194,8 @@ class SharedPlan:
     """All, in order of name."""
     slots: Slots | None
     """None: vantage points work whenever they can."""
+    truth: Mapping[str, Any] | None = None
+    """What a lab's topology says of its paths (docs/design/house.md, `lab.json`); None outside a lab."""
 
     @property
     def digest(self) -> str:
@@ -205,19 +208,25 @@ class SharedPlan:
         """The index of a vantage point."""
         return self.vantage_points.index(vantage)
 
-    def runs(self, vantage: str) -> tuple[PlannedRun, ...]:
-        """The measurement runs of a vantage point. Raises UsageError if there are too many."""
+    def runs(self, vantage: str, earlier: Sequence[int] = ()) -> tuple[PlannedRun, ...]:
+        """The measurement runs of a vantage point (`earlier`: see `make_plan`). Raises UsageError if there are too
+        many."""
         return make_plan(
             self.campaign,
             self.targets,
             vantage=vantage,
             index=self.index(vantage),
             vantage_points=len(self.vantage_points),
+            earlier=earlier,
         )
 
 
 def share(
-    campaign: Campaign, targets: Sequence[Target], vantage_points: Sequence[str], here: Sequence[str]
+    campaign: Campaign,
+    targets: Sequence[Target],
+    vantage_points: Sequence[str],
+    here: Sequence[str],
+    truth: Mapping[str, Any] | None = None,
 ) -> SharedPlan:
     """The shared plan.
 
@@ -231,4 +240,5 @@ def share(
     """
     wanted = campaign.slot_s is not None or set(here) != set(vantage_points)
     slots = slots_for(campaign, targets, len(vantage_points)) if wanted else None
-    return SharedPlan(campaign=campaign, targets=targets, vantage_points=tuple(sorted(vantage_points)), slots=slots)
+    names = tuple(sorted(vantage_points))
+    return SharedPlan(campaign=campaign, targets=targets, vantage_points=names, slots=slots, truth=truth)

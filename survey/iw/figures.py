@@ -90,7 +90,7 @@ def fit_scans(scans: Sequence[Scan]) -> tuple[list[Scan], list[str]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
+class ClientWindow:
     """A client's receive window at its first request."""
 
     name: str
@@ -113,10 +113,10 @@ class ServerWindow:
     servers: int
 
 
-def clients_of_paper() -> list[Client]:
+def clients_of_paper() -> list[ClientWindow]:
     """The paper's systems."""
     return [
-        Client(name=row["os"], window_bytes=int(row["window_bytes"]), source=IN_THE_WILD)
+        ClientWindow(name=row["os"], window_bytes=int(row["window_bytes"]), source=IN_THE_WILD)
         for row in paper_rows("client-windows")
     ]
 
@@ -144,7 +144,7 @@ def windows_of_paper() -> list[ServerWindow]:
     return [ServerWindow(label=name, bytes=size, servers=0) for size, name in sorted(sizes)]
 
 
-def too_large(client: Client, windows: Sequence[ServerWindow]) -> list[ServerWindow]:
+def too_large(client: ClientWindow, windows: Sequence[ServerWindow]) -> list[ServerWindow]:
     """The windows that would not fit into the client's window."""
     return [server for server in windows if server.bytes > client.window_bytes]
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from core.errors import ReachError, UsageError, unreadable
 from core.files.config import read_text
-from core.outreach.lists import NAMED_FAULTS, Fault, domain_of, in_shard
+from core.outreach.lists import NAMED_FAULTS, RowFault, domain_of, in_shard
 from core.reach import IPNetwork, check_public, environment_prefixes
 from core.untrusted import url_fault
 from survey.subjects import Subject
@@ -63,7 +63,7 @@ class Archive:
         self.path = path
         self.duplicates = 0
         self.broken: Counter[str] = Counter()
-        self.faults: list[Fault] = []
+        self.faults: list[RowFault] = []
         self._limit = limit
         self._shard = shard
 
@@ -110,7 +110,7 @@ class Archive:
         if fault is not None:
             self.broken[fault] += 1
             if len(self.faults) < NAMED_FAULTS:
-                self.faults.append(Fault(line=line, text=url[:80], reason=fault))
+                self.faults.append(RowFault(line=line, text=url[:80], reason=fault))
             return
         # Parameters (charset) do not make another type.
         mime_type = (row["mime_type"] or "").partition(";")[0].strip().lower() or "unknown"
@@ -165,7 +165,7 @@ MOST_PREFIXES_BYTES = 64 << 20
 """Largest file of prefixes."""
 
 
-class Sample:
+class PrefixSample:
     """The addresses of a sample; iterate over it, as over `survey.subjects.Subjects`.
 
     Addresses that must not be contacted (special purposes) are passed over and counted in `broken`.
@@ -189,7 +189,7 @@ class Sample:
         self.path = path
         self.duplicates = 0
         self.broken: Counter[str] = Counter()
-        self.faults: list[Fault] = []
+        self.faults: list[RowFault] = []
         self._prefixes = read_prefixes(path)
         self._ends = list(accumulate(prefix.num_addresses for prefix in self._prefixes))
         self.count = math.floor(self._ends[-1] * share + 0.5)
@@ -262,7 +262,7 @@ def _contains(outer: IPNetwork, inner: IPNetwork) -> bool:
     return outer.version == inner.version and inner.subnet_of(outer)  # type: ignore[arg-type]
 
 
-def check_block_list(sample: Sample, *, has_block_list: bool) -> None:
+def check_block_list(sample: PrefixSample, *, has_block_list: bool) -> None:
     """Raises UsageError for a large sample without a block list."""
     if sample.count > MOST_WITHOUT_BLOCK_LIST and not has_block_list:
         raise UsageError(

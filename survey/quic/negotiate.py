@@ -60,7 +60,7 @@ class NegotiationAnswer:
     """The result of a forced negotiation."""
 
     kind: NegotiationKind
-    offer: wire.Offer | None = None
+    offer: wire.VersionOffer | None = None
     flaw: wire.Flaw | None = None
     probes: int = 1
     """Datagrams sent."""
@@ -75,9 +75,9 @@ class _Waiting:
         self.probe, self.peer = probe, peer
         self.flaw: wire.Flaw | None = None
         self.answered_at = 0.0
-        self.result: asyncio.Future[wire.Offer | NegotiationKind] = asyncio.get_running_loop().create_future()
+        self.result: asyncio.Future[wire.VersionOffer | NegotiationKind] = asyncio.get_running_loop().create_future()
 
-    def settle(self, result: wire.Offer | NegotiationKind) -> None:
+    def settle(self, result: wire.VersionOffer | NegotiationKind) -> None:
         if not self.result.done():
             self.answered_at = asyncio.get_running_loop().time()
             self.result.set_result(result)

@@ -63,7 +63,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class VersionOffer:
     """The versions that a server lists."""
 
     versions: tuple[int, ...]
@@ -121,7 +121,7 @@ def peek(answer: bytes) -> tuple[int, bytes, bytes, bytes]:
     return version, answer[6:destination_end], answer[destination_end + 1 : source_end], answer[source_end:]
 
 
-def read_offer(answer: bytes, probe: Probe) -> Offer:
+def read_offer(answer: bytes, probe: Probe) -> VersionOffer:
     """The versions that an answer to this probe lists. Raises FlawedError."""
     version, destination_id, source_id, body = peek(answer)
     if version != 0:
@@ -138,7 +138,7 @@ def read_offer(answer: bytes, probe: Probe) -> Offer:
     versions = tuple(dict.fromkeys(v for v in listed if v and not is_reserved(v)))
     if not versions:
         raise FlawedError(Flaw.NO_VERSION)
-    return Offer(
+    return VersionOffer(
         versions=versions[:MOST_VERSIONS],
         greased=any(map(is_reserved, listed)),
         duplicates=len(set(listed)) < len(listed),

@@ -17,13 +17,13 @@ from survey.iw.figures import figures
 from survey.iw.record import IwRecord
 from survey.iw.wire import LARGEST_MSS, MOST_PIPELINED, SMALLEST_MSS, ProbeVerdict
 from survey.subjects import Source, read_subjects
-from survey.survey import Context, Options, Survey, Visit
+from survey.survey import Context, Survey, SurveyOptions, Visit
 
 MSS = (64, 128, 536, 1200)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class IwSettings:
     """The survey's own options."""
 
     scheme: Annotated[str, typer.Option(help="For lists without URLs: http or https.")] = "http"
@@ -73,7 +73,7 @@ class Settings:
         return tuple(dict.fromkeys(self.mss or MSS))
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: IwSettings) -> None:
     from survey.iw.probers import parse_controls
     from survey.iw.sources import read_names
 
@@ -94,14 +94,16 @@ def _check(settings: Settings) -> None:
     parse_controls(settings.control or ())
 
 
-def _subjects(options: Options, settings: Settings) -> Source:
-    from survey.iw.sources import Archive, Sample, check_block_list, is_archive
+def _subjects(options: SurveyOptions, settings: IwSettings) -> Source:
+    from survey.iw.sources import Archive, PrefixSample, check_block_list, is_archive
 
     shard = parse_shard(options.shard)
     if settings.prefixes is not None:
         if options.source is not None:
             raise UsageError("INPUT and --prefixes cannot be combined", remedy="leave one out")
-        sample = Sample(settings.prefixes, share=settings.sample, seed=settings.seed, shard=shard, limit=options.limit)
+        sample = PrefixSample(
+            settings.prefixes, share=settings.sample, seed=settings.seed, shard=shard, limit=options.limit
+        )
         check_block_list(sample, has_block_list=bool(options.block_list))
         return sample
     if options.source is None:
@@ -136,7 +138,7 @@ IW = Survey(
     figures=figures,
     charts=CHARTS,
     subjects=_subjects,
-    settings=Settings,
+    settings=IwSettings,
     check=_check,
     targets={
         "iw_segments": lambda record: record.iw_segments,

@@ -15,7 +15,7 @@ from survey.survey import Context, Survey, Visit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class OptionsSettings:
     """The survey's own options."""
 
     port: Annotated[
@@ -56,7 +56,7 @@ OPTIONS = Survey(
     record=OptionsRecord,
     visits=_visits,
     figures=figures,
-    settings=Settings,
+    settings=OptionsSettings,
     targets={name: _negotiated(name) for name in ("ecn", "sack", "window_scaling")},
     defaults={"rate": 1000.0},
     unplanned=("probers",),

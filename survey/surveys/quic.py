@@ -17,7 +17,7 @@ from survey.survey import Context, Survey, Visit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class QuicSettings:
     """The survey's own options."""
 
     everything: Annotated[
@@ -62,7 +62,7 @@ QUIC = Survey(
     record=QuicRecord,
     visits=_visits,
     figures=figures,
-    settings=Settings,
+    settings=QuicSettings,
     targets={"quic": supports},
     outcome=lambda record: str(record.cause),
     good=lambda outcome: outcome not in NOT_ASKED,

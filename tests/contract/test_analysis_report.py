@@ -147,7 +147,7 @@ def test_report_has_everything(demo: Path) -> None:
         "Treatment: proven for 323 downloads, unproven for 0, not accepted for 0.",
         "How much faster do downloads from 12 domains to MUC, SFO and SGP get with ECN, SACK, WS, ALL, aioquic or "
         "quiche instead of BL; with ALL instead of WS; with aioquic or quiche instead of ALL",
-        "comparison n median speed-up p q verdict faster % slower %",
+        "comparison domains runs verdict q typical median gain % lose % faster % slower %",
         "This page loads nothing.",
     ):
         assert words in text, words

@@ -589,7 +589,8 @@ def test_registered_domains_without_any_network() -> None:
         (["--shard", "3/2"], "'3/2' is not a valid shard"),
         (["--max-size", "10"], "smaller than --min-size"),
         (["--start", "ftp://x"], "is not a valid start page"),
-        (["--contact", " "], "is not a valid address"),
+        (["--contact", " "], "is empty, or has control characters"),
+        (["-o", "o.txt"], "'o.txt' says neither Parquet nor CSV; end it in .parquet or .csv"),
         (["--ca", "none.pem"], "none.pem: file not found; give certificates in PEM"),
         (["--ca", __file__], "no certificate found; give certificates in PEM"),
     ],
@@ -604,6 +605,6 @@ def test_wrong_use_is_one_sentence(tmp_path: Path, more: list[str], said: str) -
     app.command()(crawl)
     source = tmp_path / "list"
     source.write_text("a.example\n")
-    result = CliRunner().invoke(app, [str(source), "-o", str(tmp_path / "o"), "--contact", "x", *more])
+    result = CliRunner().invoke(app, [str(source), "-o", str(tmp_path / "o.csv"), "--contact", "x", *more])
     assert isinstance(result.exception, UsageError)
     assert said in result.exception.sentence()

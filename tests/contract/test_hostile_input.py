@@ -15,7 +15,7 @@ import zstandard
 
 from cdn_mapping import table
 from cdn_mapping.inflate import Inflated
-from cdn_mapping.rib import Entry
+from cdn_mapping.rib import RibEntry
 from cdn_mapping.votes import Ballot
 from core.files import store
 from tests.unit.analysis_factory import make_download, write_campaign
@@ -161,7 +161,7 @@ def test_zeros_come_in_pieces(tmp_path: Path, packing: str) -> None:
 )
 def test_organisations_that_inflate_without_end(tmp_path: Path, head: bytes, said: str) -> None:
     ballot = Ballot()
-    ballot.add_entries([Entry("198.18.0.0/16", 680, "680", 680, "198.18.0.2", None)])
+    ballot.add_entries([RibEntry("198.18.0.0/16", 680, "680", 680, "198.18.0.2", None)])
     table.build({version: ballot.rows(version) for version in (4, 6)}, {}).save(tmp_path / "t.npz")
     path = tmp_path / "as2org"
     path.write_bytes(gzip.compress(head) * bool(head) + gz_of_zeros())

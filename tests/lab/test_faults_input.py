@@ -251,7 +251,9 @@ def test_a_changed_plan_and_two_runs_at_once(world: Any) -> None:
     changed.write_text(changed.read_text().replace('"changed"', '"c"'))
     before = {path: path.read_bytes() for path in (world.folder / "first").rglob("*.parquet")}
     sentence = world.upshift("run", changed, "--out", "first").sentence()
-    assert re.search(r"first/vantage/V: this folder holds another plan \(.*\); use another --out", sentence), sentence
+    assert re.search(
+        r"first/vantage/V: this folder holds another plan; changed since: .*; use another --out", sentence
+    ), sentence
     assert {path: path.read_bytes() for path in (world.folder / "first").rglob("*.parquet")} == before
     assert campaigns.rows(world.folder / "first") == rows
     for name in ("first", "changed.toml"):

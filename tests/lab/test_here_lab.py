@@ -119,5 +119,5 @@ def test_another_plan_is_refused_before_anything_is_changed(world: Any) -> None:
     text = (world.folder / "c.toml").read_text()
     world.write("other.toml", text.replace("[[conf", "seed = 2\n[[conf", 1))
     done = world.upshift("run", "other.toml", "--out", "V", "--here", "V")
-    assert done.returncode == 2 and "vantage/V: this folder holds another plan (campaign, targets" in done.stderr
+    assert done.returncode == 2 and "vantage/V: this folder holds another plan; changed since: " in done.stderr
     assert not world.processes(), "no lab was built"

@@ -19,7 +19,7 @@ from core.files import store
 from survey.figures import wilson
 from survey.iw.figures import COMMON, OTHERS, bucket
 from survey.iw.record import IwRecord
-from survey.iw.sources import Sample
+from survey.iw.sources import PrefixSample
 from tests.cells import cells
 from tests.lab._iw_survey import (
     CONTACT,
@@ -129,7 +129,7 @@ def test_a_full_scan_and_100_draws_of_it(lab: Lab, tmp_path: Path, hosts: int, s
     assert len(seen) == hosts
     inside: Counter[str] = Counter()
     for seed in range(100):
-        draw = Counter(seen[subject.domain] for subject in Sample(source, share=share, seed=seed))
+        draw = Counter(seen[subject.domain] for subject in PrefixSample(source, share=share, seed=seed))
         assert draw.total() == round(hosts * share)
         for name, expected in truth.items():
             interval = wilson(draw[name], draw.total())

@@ -132,7 +132,8 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
                 censored=_count(members, Outcome.CENSORED),
                 proven=sum(d.accepted is True for d in measured),
                 disturbed=sum(d.host_disturbance is not None for d in members),
-                mismatched=sum(d.void_reason is not None or d.treatment_ok is False for d in members),
+                mismatched=sum(d.void_reason is None and d.treatment_ok is False for d in members),
+                unusable=sum(d.void_reason is not None for d in members),
                 unproven=sum(d.accepted is None for d in measured),
                 cpu_bound=sum(cpu_bound(d) is True for d in members),
                 starved=sum(starved(d) is True for d in members),
@@ -146,6 +147,7 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
                 void=voids[name],
                 causes=causes(members),
                 reasons=reasons(members),
+                void_reasons=dict(Counter(d.void_reason for d in members if d.void_reason is not None).most_common()),
             )
         )
     return rows

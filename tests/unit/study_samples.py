@@ -160,7 +160,7 @@ def write_flows(made: Study, folder: Path, model: Model, *, quick: bool = False,
     ]
     folder.mkdir(exist_ok=True)
     keep(made, folder, quick=quick)
-    with store.TableWriter(folder / FLOWS_FILE, FLOWS_KIND, flow_schema(made)) as table:
+    with store.RowWriter(folder / FLOWS_FILE, FLOWS_KIND, flow_schema(made)) as table:
         for row in rows:
             table.add(row)
 

@@ -76,17 +76,38 @@ def test_until_starts_no_run_that_could_last_longer(tmp_path: Path) -> None:
     "text", ["2027-01-01T00:00Z", "2027-01-01T00:00:00+00:00", "2027-01-01T01:00+01:00", "2027-01-01 00:00Z"]
 )
 def test_times(text: str) -> None:
-    assert stop_pause.parse_time(text, where="--until") == NEW_YEAR
+    assert stop_pause.parse_time(text, where="--until", now=NEW_YEAR - 1) == NEW_YEAR
     assert stop_pause.utc(NEW_YEAR) == "2027-01-01 00:00:00Z"
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("2027-01-01T00:00", "has no time zone"), ("2027-01-01", "has no time zone"), ("soon", "is not a date and time")],
+    [
+        ("2027-01-01T00:00", "has no time zone"),
+        ("2027-01-01", "has no time zone"),
+        ("soon", "is neither a date and time nor a dur"),
+    ],
 )
 def test_other_times_are_refused(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=f"--until: '{text}' {said}; write it as 2027-01-05T06:00Z"):
-        stop_pause.parse_time(text, where="--until")
+    with pytest.raises(UsageError, match=f"--until: '{text}' {said}.*; write it as 2027-01-05T06:00Z"):
+        stop_pause.parse_time(text, where="--until", now=NEW_YEAR)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("6h", 21_600), ("1.5 h", 5_400), ("20 min", 1_200), ("2d", 172_800)]
+)
+def test_durations_count_from_now(text: str, seconds: float) -> None:
+    assert stop_pause.parse_time(text, where="--until", now=NEW_YEAR) == NEW_YEAR + seconds
+
+
+@pytest.mark.parametrize("text", ["2026-12-31T23:59Z", "2027-01-01T00:00Z"])
+def test_the_past_is_refused_before_a_lab_is_built(text: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--until: 202[67]-.*Z is in the past; "):
+        stop_pause.parse_time(text, where="--until", now=NEW_YEAR)
+    (tmp_path / "c.toml").write_text('name = "c"\nlab = "small"\ntargets = "lab"\n')
+    code, output = upshift("run", tmp_path / "c.toml", "--out", tmp_path / "out", "--until", "2020-01-01T00:00Z")
+    assert code == 2 and "--until: 2020-01-01 00:00:00Z is in the past" in output
+    assert not (tmp_path / "out").exists()
 
 
 def upshift(*arguments: str | Path) -> tuple[int, str]:

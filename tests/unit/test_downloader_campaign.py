@@ -24,7 +24,7 @@ from core.terminal import show_progress
 from downloader import clients, factors
 from downloader.campaign.campaign import Campaign, from_document, load, plan_hash
 from downloader.campaign.targets import check_trust, describe_trust, load_targets, trusted
-from downloader.execution.run import _agree
+from downloader.execution.resume import _agree
 from tests.cells import examples
 from upshift.campaign import run_file
 
@@ -66,6 +66,9 @@ def test_the_example_for_real_servers_loads_once_somebody_can_be_reached(tmp_pat
         ("mailto:me@Example.com", False),
         ("https://www.example.net/me", False),
         ("<a@b.example>", False),
+        ("x", False),
+        ("me@uni", False),
+        ("Me <me@uni.edu>", True),
         ("https://uni.edu/example.org", True),
         ("me@myexample.org", True),
         ("me@example.org.uk", True),
@@ -77,7 +80,7 @@ def test_an_example_is_not_a_contact(contact: str, accepted: bool) -> None:
         assert contact in from_document(document, Path("c.toml")).user_agent
         assert campaign(contact="me@example.org").lab == "anrw"  # nobody has to be reached in a lab
         return
-    with pytest.raises(UsageError, match="is an example address"):
+    with pytest.raises(UsageError, match=r"is an example address|is neither a mail address nor"):
         from_document(document, Path("c.toml"))
 
 
@@ -207,7 +210,7 @@ def entry(**changes: Any) -> dict[str, Any]:
         ({"nameservers": ["dns.example"]}, "field nameservers: 'dns.example' is not an IP address"),
         ({"allowed_prefixes": ["10/8/8"]}, "'10/8/8' is not an IP prefix"),
         ({"lab": None, "targets": "t.csv"}, "field contact: required when real servers are measured"),
-        ({"lab": None, "contact": "a@b.example"}, "field targets: this campaign has no lab"),
+        ({"lab": None, "contact": "a@uni.edu"}, "field targets: this campaign has no lab"),
         ({"configurations": "all"}, "field configurations: unknown preset 'all'; use one of: "),
         ({"configurations": []}, "field configurations: it names no configuration"),
         ({"permute": "ecn"}, "field permute: not a list of factors"),
@@ -274,7 +277,7 @@ def test_everything_is_part_of_the_plan() -> None:
     targets = [Target(domain="a.example", url="https://a.example/")]
     base = plan_hash(campaign(), targets, ["A"])
     assert base == plan_hash(campaign(), targets, ["A"])
-    for changed in ({"seed": 9}, {"iterations": 2}, {"order": "published"}, {"budget": 9}, {"max_bytes": 9}):
+    for changed in ({"seed": 9}, {"order": "published"}, {"budget": 9}, {"max_bytes": 9}):
         assert plan_hash(campaign(**changed), targets, ["A"]) != base
     assert plan_hash(campaign(**entry()), targets, ["A"]) != base
     assert plan_hash(campaign(), targets, ["B"]) != base
@@ -301,7 +304,7 @@ def test_what_upshift_learns_later_leaves_the_hash_of_a_plan(monkeypatch: pytest
 
 def csv_targets(tmp_path: Path, text: str) -> list[Target]:
     (tmp_path / "t.csv").write_text(text, encoding="utf-8")
-    chosen = from_document({"name": "c", "targets": "t.csv", "contact": "a@b"}, tmp_path / "c.toml")
+    chosen = from_document({"name": "c", "targets": "t.csv", "contact": "a@uni.edu"}, tmp_path / "c.toml")
     return load_targets(chosen)
 
 
@@ -312,7 +315,7 @@ def test_target_lists(tmp_path: Path) -> None:
     [found] = csv_targets(tmp_path, HEAD + "A.example,https://a.example/x?y=1,Google,1000000\n")
     assert (found.domain, found.provider, found.size_bytes) == ("a.example", "google", 1_000_000)
     store.write_rows(tmp_path / "t.parquet", "targets", [found])
-    chosen = from_document({"name": "c", "targets": "t.parquet", "contact": "a@b"}, tmp_path / "c.toml")
+    chosen = from_document({"name": "c", "targets": "t.parquet", "contact": "a@uni.edu"}, tmp_path / "c.toml")
     assert load_targets(chosen) == [found]
 
 
@@ -342,7 +345,7 @@ def test_broken_lists(tmp_path: Path, text: str, said: str) -> None:
 
 def test_missing_lists(tmp_path: Path) -> None:
     for name in ("none.csv", "none.parquet", "none.txt"):
-        chosen = from_document({"name": "c", "targets": name, "contact": "a@b"}, tmp_path / "c.toml")
+        chosen = from_document({"name": "c", "targets": name, "contact": "a@uni.edu"}, tmp_path / "c.toml")
         with pytest.raises(UsageError):
             load_targets(chosen)
 

@@ -16,7 +16,7 @@ import crawler.run
 from core.errors import UsageError
 from core.outreach.lists import TopList, domain_of
 from survey.engine import plan_of
-from survey.survey import Options
+from survey.survey import SurveyOptions
 from survey.surveys import ALL
 
 RANKED = "1,google.com\r\n2,Example.ORG\r\n3,b.example\r\n"
@@ -128,7 +128,7 @@ def test_another_list_of_the_same_name_and_length_is_another_list(tmp_path: Path
     def plans() -> list[dict[str, Any]]:
         return [
             crawler.run.CrawlOptions(source=source, out=out, ledger=ledger, contact="me").plan(),
-            *(plan_of(each, Options(source=source, out=out), each.settings()) for each in ALL.values()),
+            *(plan_of(each, SurveyOptions(source=source, out=out), each.settings()) for each in ALL.values()),
         ]
 
     source.write_text("a.example\n")

@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdn_mapping import sources, table
-from cdn_mapping.rib import Entry
+from cdn_mapping.rib import RibEntry
 from cdn_mapping.votes import Ballot
 from core import terminal
 from core.errors import UsageError
 from tests.cells import Repeats, examples
 
 
-def entry(prefix: str, path: str) -> Entry:
-    return Entry(prefix, None, path, 1, "192.0.2.1", None)
+def entry(prefix: str, path: str) -> RibEntry:
+    return RibEntry(prefix, None, path, 1, "192.0.2.1", None)
 
 
 def table_of(*entries: tuple[str, str]) -> table.PrefixTable:

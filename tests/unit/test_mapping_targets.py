@@ -20,7 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cdn_mapping import fetch, mapping, sources, table
-from cdn_mapping.rib import Entry
+from cdn_mapping.rib import RibEntry
 from cdn_mapping.votes import Ballot
 from core.domain import Target
 from core.errors import IncompleteError, ReachError, UsageError
@@ -53,7 +53,7 @@ def inputs(tmp_path: Path) -> list[str]:
         ("2001:db8::/32", "1 36384"),
         ("12.0.0.0/8", "1 7018"),
     ]
-    ballot.add_entries([Entry(prefix, None, path, 1, "192.0.2.1", None) for prefix, path in paths])
+    ballot.add_entries([RibEntry(prefix, None, path, 1, "192.0.2.1", None) for prefix, path in paths])
     table.build({v: ballot.rows(v) for v in (4, 6)}, {}).save(tmp_path / "t.npz")
     (tmp_path / "as2org.txt").write_text(AS2ORG)
     return ["--rib", str(tmp_path / "t.npz"), "--as2org", str(tmp_path / "as2org.txt")]

@@ -19,7 +19,7 @@ from survey.iw.sources import (
     MOST_WITHOUT_BLOCK_LIST,
     Archive,
     Permutation,
-    Sample,
+    PrefixSample,
     check_block_list,
     is_archive,
     our_names,
@@ -57,22 +57,22 @@ def prefixes(tmp_path: Path, text: str) -> Path:
 
 def test_shards_of_a_sample_are_disjoint_and_complete(tmp_path: Path) -> None:
     path = prefixes(tmp_path, "198.18.0.0/20 # the first\n198.18.8.0/24\n\n198.19.0.0/22\n")
-    whole = {s.domain for s in Sample(path, share=1, seed=7)}
+    whole = {s.domain for s in PrefixSample(path, share=1, seed=7)}
     assert len(whole) == 4096 + 1024
-    tenth = [s.domain for s in Sample(path, share=0.1, seed=7)]
+    tenth = [s.domain for s in PrefixSample(path, share=0.1, seed=7)]
     assert len(tenth) == len(set(tenth)) == 512
-    parts = [{s.domain for s in Sample(path, share=0.1, seed=7, shard=(n, 3))} for n in (1, 2, 3)]
+    parts = [{s.domain for s in PrefixSample(path, share=0.1, seed=7, shard=(n, 3))} for n in (1, 2, 3)]
     assert set.union(*parts) == set(tenth)
     assert sum(map(len, parts)) == 512
     assert all(abs(len(part) - 512 / 3) <= 1 for part in parts)
-    assert len(list(Sample(path, share=1, seed=7, limit=5))) == 5
-    assert {s.domain for s in Sample(path, share=0.1, seed=8)} != set(tenth)
-    assert next(iter(Sample(path, share=1, seed=7))).server_ip in whole
+    assert len(list(PrefixSample(path, share=1, seed=7, limit=5))) == 5
+    assert {s.domain for s in PrefixSample(path, share=0.1, seed=8)} != set(tenth)
+    assert next(iter(PrefixSample(path, share=1, seed=7))).server_ip in whole
 
 
 def test_a_sample_of_ipv6_needs_no_memory(tmp_path: Path) -> None:
     path = prefixes(tmp_path, "fd00:198:18::/64\n")
-    sample = Sample(path, share=0.5, seed=1)
+    sample = PrefixSample(path, share=0.5, seed=1)
     tracemalloc.start()
     found = [s.domain for s in islice(iter(sample), 1000)]
     _, peak = tracemalloc.get_traced_memory()
@@ -90,20 +90,20 @@ def test_prefixes_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.Monkey
         with pytest.raises(UsageError, match=said):
             read_prefixes(prefixes(tmp_path, text))
     with pytest.raises(UsageError, match=r"the sample is empty: 0[.]001 of 256 addresses"):
-        Sample(prefixes(tmp_path, "198.18.0.0/24"), share=0.001, seed=1)
+        PrefixSample(prefixes(tmp_path, "198.18.0.0/24"), share=0.001, seed=1)
     # Outside a lab, addresses with a special purpose are passed over and counted.
     monkeypatch.delenv("UPSHIFT_ALLOWED_PREFIXES")
-    sample = Sample(prefixes(tmp_path, "192.0.2.0/24\n8.8.8.0/30\n10.0.0.0/30\n"), share=1, seed=1)
+    sample = PrefixSample(prefixes(tmp_path, "192.0.2.0/24\n8.8.8.0/30\n10.0.0.0/30\n"), share=1, seed=1)
     assert sorted(s.domain for s in sample) == ["8.8.8.0", "8.8.8.1", "8.8.8.2", "8.8.8.3"]
     assert sample.broken.total() == 256 + 4
 
 
 def test_a_large_sample_needs_a_block_list(tmp_path: Path) -> None:
     path = prefixes(tmp_path, "198.18.0.0/15")
-    exactly = Sample(path, share=0.5, seed=1)
+    exactly = PrefixSample(path, share=0.5, seed=1)
     assert exactly.count == MOST_WITHOUT_BLOCK_LIST
     check_block_list(exactly, has_block_list=False)
-    more = Sample(path, share=0.51, seed=1)
+    more = PrefixSample(path, share=0.51, seed=1)
     with pytest.raises(UsageError, match=r"--block-list: a sample of 66,847 addresses \(more than 65,536\)"):
         check_block_list(more, has_block_list=False)
     check_block_list(more, has_block_list=True)
@@ -200,7 +200,7 @@ def test_the_truth_is_inside_the_intervals_of_most_samples(tmp_path: Path) -> No
     ten = round(0.54 * (1 << 16))
     inside = 0
     for seed in range(100):
-        drawn = [int(ipaddress.ip_address(s.domain)) & 0xFFFF for s in Sample(path, share=0.01, seed=seed)]
+        drawn = [int(ipaddress.ip_address(s.domain)) & 0xFFFF for s in PrefixSample(path, share=0.01, seed=seed)]
         share = wilson(sum(host < ten for host in drawn), len(drawn))  # neighbours have the same window
         inside += share.low <= ten / (1 << 16) <= share.high
     assert inside >= 90

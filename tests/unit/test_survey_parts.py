@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from core.domain import Target
 from core.errors import UsageError
 from core.files import store, targets
-from core.outreach.ledger import Entry
+from core.outreach.ledger import LedgerEntry
 from core.outreach.pace import LANES_KEPT, Lanes, TokenBucket
 from survey.engine import SurveyLedger
 from survey.subjects import Subject, read_subjects
@@ -186,7 +186,7 @@ def test_the_ledger_gives_each_subject_once_and_refuses_what_is_not_its_own(tmp_
     assert next(again.take()) == subjects[2]
     assert again.counts() == (2500, {"ok": 1, "failed": 1})
     known = {"provider": "x", "server_ip": "i", "alt_svc": "h3"}
-    entries = [Entry(domain=f"d{n}.example", rank=n, known=known) for n in range(2)]
+    entries = [LedgerEntry(domain=f"d{n}.example", rank=n, known=known) for n in range(2)]
     assert list(again.results()) == [(entries[0], "ok", {"ecn": True}), (entries[1], "failed", {})]
     assert list(again.results("ok")) == [(entries[0], "ok", {"ecn": True})]
     again.close()

@@ -247,11 +247,11 @@ def test_one_file_goes_through_map_compose_and_run(tmp_path: Path, start: str, e
     """Every command writes what the next one reads, whatever the formats; columns of the user's stay."""
     pytest.importorskip("numpy")
     from cdn_mapping import table
-    from cdn_mapping.rib import Entry
+    from cdn_mapping.rib import RibEntry
     from cdn_mapping.votes import Ballot
 
     ballot = Ballot()
-    ballot.add_entries([Entry("198.18.0.0/16", None, "1 15169", 1, "192.0.2.1", None)])
+    ballot.add_entries([RibEntry("198.18.0.0/16", None, "1 15169", 1, "192.0.2.1", None)])
     table.build({v: ballot.rows(v) for v in (4, 6)}, {}).save(tmp_path / "t.npz")
     crawled = [
         Target(domain=f"d{n}.example", url=f"https://d{n}.example/f", rank=n, size_bytes=n, server_ip=f"198.18.0.{n}")

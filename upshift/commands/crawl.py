@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.errors import UsageError
+from core.files.targets import check_out
 from core.outreach import arguments
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def crawl(
     if max_size < min_size:
         raise UsageError("it is smaller than --min-size", where="--max-size", remedy="raise it")
     arguments.check_certificates(ca)
+    check_out(out)
     limits = CrawlLimits(
         min_size=min_size,
         max_size=max_size,

@@ -182,7 +182,8 @@ def _print(
     table = Table(box=None, pad_edge=False)
     for heading in ("check", "", "result", "remedy"):
         table.add_column(heading, overflow="fold")
-    for finding in findings:
+    # What needs attention comes first, and once more by name with the verdict: the good rows fill a screen.
+    for finding in sorted(findings, key=lambda finding: list(CheckStatus).index(finding.status), reverse=True):
         status = Text(finding.status.value, style=_STYLES[finding.status])
         table.add_row(Text(finding.name), status, Text(finding.says), Text(finding.remedy or ""))
     console.print(table)
@@ -194,6 +195,8 @@ def _print(
     else:
         lacks = [f.name for f in findings if f.campaign and f.status is not CheckStatus.OK]
         verdict = "A campaign can run here." if able else f"No campaign should run here: fix {', '.join(lacks)}."
+    if warned := [finding.name for finding in findings if finding.status is CheckStatus.WARN]:
+        console.print(Text(f"Warnings: {', '.join(dict.fromkeys(warned))} (first rows above)."))
     console.print(Text(verdict, style="green" if able else "bold red"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -167,9 +168,16 @@ def account(
                 one.url,
             )
         )
-    if attempts:
+    if attempts and sys.stdout.isatty():
+        some = [(*row[:1], *row[2:4], *row[6:]) for row in lines]
+        least = [(*row[:1], *row[6:]) for row in lines]
+        words = {*lines[0]} - {"requests", "bytes"}
+        to = progress_display.console(sys.stdout)
+        progress_display.print_table(to, [lines, some, least], title=f"Attempts for {who}", words=words)
+    elif attempts:  # one line each, whatever its length
         for line in _aligned(lines):
             typer.echo(line)
+    if attempts:
         for agent in dict.fromkeys(one.user_agent for one in attempts):
             typer.echo(f"user agent: {agent}")
     typer.echo(f"{who}: {len(attempts)} measurement runs, {requests} requests recorded, {size_text(total)}")

@@ -93,6 +93,7 @@ def targets(
     from core.files import targets as table_of
     from core.terminal import show_progress
 
+    table_of.check_out(out)
     table = table_of.read(file, needs=("domain", "server_ip"), surveys=True)
     with show_progress(as_json=as_json) as progress:
         prefixes = _open(rib, backend, progress)

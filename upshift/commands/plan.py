@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from json import dumps
 from math import log
@@ -15,11 +16,16 @@ from typing import Annotated, TextIO
 import typer
 
 from core import terminal
-from core.domain import Role
-from core.files.disk import size_text
+from core.domain import Role, Target
+from core.errors import BlockedError, ReachError
+from core.files.disk import free_bytes, size_text
+from core.reach import check_address, check_named
+from core.untrusted import host_and_port
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.expected import USUAL, PathGuess
+from downloader.campaign.limits import Captures
 from downloader.execution.run import check_limits
+from downloader.limits.opt_out import block_lists
 from upshift.estimate import Estimate, OwnerTraffic, Paths, Rates, estimate
 from upshift.shared_plan import shared_plan, topology_of
 
@@ -86,6 +92,8 @@ def plan(
             f"An effect of 5 % on all targets is found with 90 % power from {_count(needed, 'target')} on ({enough} "
             f"{expected.targets}), if the time of a download has {noise:g} % of noise (--noise).",
         )
+    for sentence in (*_disk(loaded, expected), *_left_alone(loaded, shared.targets)):
+        terminal.print_line(terminal.console(sys.stdout), sentence)
     if loaded.topology is None:
         costs = _costs(expected, prices if any(prices.values()) else None)
         terminal.print_table(
@@ -113,6 +121,63 @@ def _targets_needed(campaign: Campaign, vantage_points: int, noise: float) -> in
     # At worst no other effect is real, and all tests of the table count.
     level = SIGNIFICANCE * DIRECTION_SHARE / effects
     return domains_needed(log(1.05), noise=noise, runs=campaign.iterations * vantage_points, level=level)
+
+
+def _disk(campaign: Campaign, expected: Estimate) -> Iterator[str]:
+    """What becomes of a folder that needs more than its limit, or than is free here."""
+    limits, needed = campaign.disk, expected.disk[campaign.disk.captures.value]
+    needed *= 1 if campaign.topology is None else len(expected.parts)  # vantage points of a lab share a folder
+    free = max(free_bytes(Path()) - limits.reserve, 0)
+    least = min(limits.limit, free)
+    if needed <= least:
+        return
+    which = f"the limit is {size_text(limits.limit)} (disk.limit)"
+    if free < limits.limit:
+        which = f"{size_text(free)} of this disk can be used (disk.reserve is {size_text(limits.reserve)})"
+    kept = expected.disk[Captures.NONE.value]
+    yield (
+        f"Disk: with captures = {limits.captures.value} the folder needs about {size_text(needed)}, and {which}. "
+        + (
+            "From then on captures of clean measurement runs are dropped, the oldest first."
+            if kept <= least
+            else f"Without captures it needs {size_text(kept)}, so the campaign will pause."
+        )
+    )
+
+
+def _left_alone(campaign: Campaign, targets: Sequence[Target]) -> Iterator[str]:
+    """Targets that no run will download: of a block list, or at an address that may not be contacted.
+
+    Raises:
+        UsageError: a block list is missing or not valid.
+    """
+    if campaign.opt_out is not None and not (campaign.path.parent / campaign.opt_out).exists():
+        campaign = replace(campaign, opt_out=None)  # only a run makes it
+    lists, refused, blocked = block_lists(campaign), 0, 0
+    for target in targets:
+        host, _ = host_and_port(target.url)
+        try:
+            for name in dict.fromkeys((target.domain, host)):
+                lists.check(name, target.server_ip)
+            if campaign.lab is None and (address := target.server_ip or _literal(host)) is not None:
+                check_named(address, campaign.allowed_prefixes)
+                check_address(address, campaign.allowed_prefixes)
+        except BlockedError:
+            blocked += 1
+        except ReachError:
+            refused += 1
+    if blocked:
+        yield f"Left alone: {_count(blocked, 'target')} of a block list."
+    if refused:
+        yield f"Refused: {_count(refused, 'target')} with an address that may not be contacted."
+
+
+def _literal(host: str) -> str | None:
+    """The address that a URL names in place of a host."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return None
 
 
 def _paths(campaign: Campaign, usual: PathGuess) -> Paths:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from downloader.client import ClientOption
     from downloader.execution.run import RunSummary
 
+MOST_VOID = 0.1
+"""Share of measurement runs that may be void: above, a campaign is not what was planned."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Progress and result as JSON lines.")]
 
@@ -81,8 +83,8 @@ def run(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="End then, e.g. 2027-01-05T06:00Z: no measurement run starts that could last longer. The same command "
-            "with another time resumes it. Default: the end of the plan.",
+            help="End then, e.g. 2027-01-05T06:00Z, or 6h from now: no measurement run starts that could last longer. "
+            "The same command with another time resumes it. Default: the end of the plan.",
         ),
     ] = None,
     metrics: Annotated[
@@ -105,9 +107,10 @@ def run(
     """Run a campaign, or resume the one in a folder.
 
     Exit code 0 if every planned download is recorded, ok or not, or if the rule to stop early is met; 1 if the plan is
-    incomplete or earlier captures are missing; 75 for a fault of this host, after which the same command may succeed;
-    130 if it was stopped before its end, by Ctrl-C, SIGTERM, SIGHUP, `upshift stop` or --until. The tables are made at
-    the end; of a campaign that was stopped `upshift inspect` makes them.
+    incomplete, no download is ok, more than a tenth of the measurement runs are void, or earlier captures are missing;
+    75 for a fault of this host, after which the same command may succeed; 130 if it was stopped before its end, by
+    Ctrl-C, SIGTERM, SIGHUP, `upshift stop` or --until. The tables are made at the end; of a campaign that was stopped
+    `upshift inspect` makes them.
     """
     from upshift.campaign import run_file
 
@@ -134,6 +137,8 @@ def run(
         if inspection is not None:
             typer.echo(inspection.sentence())
     require_evidence([complete(summary, inspection, out)])
+    if not json and summary.void:
+        typer.echo(f"{out}: {summary.not_usable}")
     if not json:
         typer.echo(f"next: {shlex.join(['upshift', 'report', str(out)])}")
 
@@ -169,6 +174,13 @@ def complete(summary: RunSummary, inspection: Inspection | None, out: Path) -> I
         raise AskedToStopError(f"stopped ({summary.ended_by}); {left}", where=str(out), remedy=_tables(out))
     if not summary.complete:
         raise IncompleteError(left, where=str(out), remedy="run the same command again")
+    if not summary.ok:
+        cause = next(iter(summary.causes), "unknown")
+        raise IncompleteError(f"no download is ok (most often: {cause})", where=str(out), remedy="see upshift tables")
+    if sum(summary.void.values()) > MOST_VOID * summary.runs:
+        raise IncompleteError(
+            summary.not_usable, where=str(out), remedy="run again on a quieter host, in another --out"
+        )
     return inspection
 
 

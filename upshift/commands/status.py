@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +12,14 @@ from typing import Annotated
 
 import typer
 
-from core.errors import IncompleteError, UsageError
+from core import terminal
+from core.errors import IncompleteError
 from core.files.disk import is_running
 from core.outreach import opt_out
 from core.outreach.blocks import HOST_LIST
 from core.system.this_host import clock_account
 from downloader.control import stop_pause
-from downloader.control.status import Status, lines, read_status
+from downloader.control.status import INDENT, Status, lines, read_status
 
 _POLL_S = 0.2
 
@@ -83,7 +85,7 @@ def pause(
     folder: Folder,
     until: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="When it goes on, e.g. 2027-01-05T06:00Z. Default: upshift resume."),
+        typer.Option(metavar="TIME", help="When it goes on: 2027-01-05T06:00Z, or 6h. Default: upshift resume."),
     ] = None,
 ) -> None:
     """Let a campaign start no measurement run until `upshift resume`; the present one ends first.
@@ -92,9 +94,7 @@ def pause(
     """
     _require_campaign(folder)
     now = time.time()
-    end = None if until is None else stop_pause.parse_time(until, where="--until")
-    if end is not None and end <= now:
-        raise UsageError(f"{stop_pause.utc(end)} is in the past", where="--until", remedy="name a later time")
+    end = None if until is None else stop_pause.parse_time(until, where="--until", now=now)
     stop_pause.request_pause(folder, now, end)
     how = "upshift resume" if end is None else stop_pause.utc(end)
     rest = "" if is_running(folder) else "; no campaign is running here now"
@@ -143,7 +143,11 @@ def _text(folder: Path, status: Status, *, as_json: bool) -> str:
             "clock": clock_account(now, time.time()),
         }
         return json_format.dumps({**status.document(), **here}, sort_keys=True)
-    return "\n".join(lines(status, now, running=running))
+    shown = lines(status, now, running=running)
+    if not sys.stdout.isatty():
+        return "\n".join(shown)
+    width, indent = terminal.console(sys.stdout).width, " " * INDENT
+    return "\n".join(textwrap.fill(line, width, subsequent_indent=indent, break_on_hyphens=False) for line in shown)
 
 
 def _changes(folder: Path) -> Iterator[Status]:
@@ -163,7 +167,6 @@ def _show(folder: Path) -> None:
     """The status on a terminal, in place, until the campaign has ended."""
     from rich.text import Text
 
-    from core.terminal import watch
     from core.untrusted import plain
 
     def picture(status: Status) -> Text:
@@ -172,4 +175,4 @@ def _show(folder: Path) -> None:
     def look() -> Status:
         return read_status(folder)
 
-    watch(look(), look, picture=picture, ended=lambda status: status.ended, every_s=_REFRESH_S)
+    terminal.watch(look(), look, picture=picture, ended=lambda status: status.ended, every_s=_REFRESH_S)

@@ -76,6 +76,33 @@ def list_studies(
 
 
 @app.command()
+def run(
+    study: Annotated[str, typer.Argument(metavar="NAME|FILE.toml", help="A study of upshift study list, or a file.")],
+    out: Annotated[Path, typer.Option(help="Folder for all results; use the same one again to resume.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer cells and repetitions: minutes.")] = False,
+    lanes: Annotated[int, typer.Option(min=1, max=4, help="Most paths side by side; the study says which may be.")] = 4,
+    as_json: Annotated[bool, typer.Option("--json", help="Progress as JSON lines.")] = False,
+) -> None:
+    """Run a study in the lab, or the rest of one; then verdicts, figures and page as `upshift study report`.
+
+    Builds the lab `studies` and takes it down; prints about how long it will take. Flows that the host disturbed are
+    void, and repeated up to three times. Exit code 1: as for `report`; 75: a fault of this host, after which the same
+    command may succeed.
+    """
+    from core.terminal import show_progress
+    from upshift.study.run import run_study
+
+    loaded = named(study)
+    with show_progress(as_json=as_json) as progress:
+        summary = run_study(
+            loaded, out, quick=quick, lanes=lanes, progress=progress, say=lambda line: typer.echo(line, err=True)
+        )
+    ends = ", ".join(f"{count:,} {ending}" for ending, count in sorted(summary.endings.items(), reverse=True))
+    typer.echo(f"Flows: {ends}; {summary.void:,} void attempts in this run.")
+    report(out)
+
+
+@app.command()
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of upshift study run.")],
 ) -> None:

@@ -21,7 +21,7 @@ from survey.surveys import ALL
 
 if TYPE_CHECKING:
     from core.system.place import Prober
-    from survey.iw.figures import Client
+    from survey.iw.figures import ClientWindow
 
 
 def client_windows(
@@ -73,10 +73,10 @@ def client_windows(
     print_table(console(sys.stdout), [cells], title="Receive windows at the first request", words=words)
 
 
-def _measured(path: Path) -> list[Client]:
+def _measured(path: Path) -> list[ClientWindow]:
     """The clients of a capture: the smallest window per client address. Raises UsageError if it has no request."""
     from analysis.captures.scan import scan_capture
-    from survey.iw.figures import Client
+    from survey.iw.figures import ClientWindow
 
     windows: dict[str, int] = {}
     for connection in scan_capture(path).connections:
@@ -88,7 +88,7 @@ def _measured(path: Path) -> list[Client]:
         raise UsageError("no client sends a request in this capture", where=str(path), remedy="give another capture")
     several = len(windows) > 1
     return [
-        Client(name=f"{path.name} ({address})" if several else path.name, window_bytes=size, source="measured")
+        ClientWindow(name=f"{path.name} ({address})" if several else path.name, window_bytes=size, source="measured")
         for address, size in sorted(windows.items())
     ]
 

@@ -54,6 +54,7 @@ def compose(
         raise UsageError(
             f"{require!r} is not a valid requirement", where="--require", remedy=f"use one of: {known}"
         ) from None
+    table_of.check_out(out)
     tables = [table_of.read(path, needs=NEEDS) for path in files]
     earlier = [table_of.read(path, needs=NEEDS) for path in union or []]
     composition = choose(

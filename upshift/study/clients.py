@@ -90,6 +90,8 @@ class Prober:
         self._program = prober(attachment, arrivals=MOST_ARRIVALS)
         self._child: Child | None = None
         self._count = 0
+        self.fifo_priority = 0
+        """What it was granted."""
 
     def ask(self, request: ProbeRequest) -> tuple[ProbeReply, float]:
         """The reply, and how long iwprobe waited for a processor meanwhile [ms]. Raises EndedError."""
@@ -107,7 +109,7 @@ class Prober:
         if self._child is None:
             self._child = self._place.start(self._program.argv, stdin=True, stdout=True, binary=True)
             self._program.greeted(_exchange(self._child, b"", lambda output: output.readline()))
-            cpu.make_fifo(self._child.pid, self._fifo)
+            self.fifo_priority = cpu.make_fifo(self._child.pid, self._fifo)
         return self._child
 
     def close(self) -> None:

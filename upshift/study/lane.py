@@ -80,6 +80,11 @@ class Lane:
         self._emulator.close()
         self._set({})
 
+    @property
+    def fifo_priority(self) -> int:
+        """What the clients were granted; 0: none."""
+        return max(self.client.fifo_priority, self._prober.fifo_priority)
+
     def check(self) -> None:
         """Raises LabError if the lab is broken; waits for the moment after which it knows."""
         time.sleep(STALE_S)
@@ -156,6 +161,8 @@ class Lane:
         else:
             found, waited_ms, ended = self._probe(knobs, address)
         flows = self._emulator.ask("flows", a=client, b=address)["flows"]
+        if "ports" in found:  # a rival may come from the same address
+            flows = [flow for flow in flows if {flow["sport"], flow["dport"]} & found["ports"]]
         found["drops"] = sum(flow["loss"] + flow["tail"] + flow["aqm"] for flow in flows)
         late_ms = max((flow["lateness_max_ns"] for flow in flows), default=0) / 1e6
         reason = self._fault(before, waited_ms, late_ms, found["spent_ms"])
@@ -209,6 +216,7 @@ class Lane:
         found = {
             "time_ms": time_ms,
             "spent_ms": time_ms,
+            "ports": set(told["ports"]),
             "flights": told["flights"],
             "rounds": rounds(knobs, time_ms),
             "retransmissions": sum(end["retransmissions"] for end in ends) if ends else None,

@@ -20,11 +20,12 @@ from core.files.disk import folder_lock, whole_file, write_json
 from core.files.study import FLOWS_FILE, FLOWS_KIND, STUDY_FILE, Ending, Study, flow_row, flow_schema
 from core.files.study_file import keep
 from core.files.study_terms import METRICS
-from core.outreach.ledger import Entry, Ledger
+from core.outreach.ledger import Ledger, LedgerEntry
 from core.terminal import Progress
 from upshift.study.clients import EndedError
 from upshift.study.lane import CLIENT, Lane, Outcome
 from upshift.study.schedule import Agenda, Block, blocks, makespan, repetitions, spoken
+from vantage.lab import control
 from vantage.lab.lab import Lab, open_lab
 
 Say = Callable[[str], None]
@@ -62,7 +63,7 @@ class StudyLedger(Ledger):
         """Writes all repetitions, if they are not there yet."""
         if not self.filled:
             with self._filling():
-                self._add(Entry(domain=name) for name, _ in repetitions(study, quick=quick))
+                self._add(LedgerEntry(domain=name) for name, _ in repetitions(study, quick=quick))
 
     def done(self) -> set[str]:
         """Names of the repetitions that have ended."""
@@ -142,6 +143,11 @@ class Report:
 
 def _make_all(study: Study, ledger: StudyLedger, report: Report, *, quick: bool, lanes: int) -> None:
     """Makes what is missing, in a new lab where one breaks."""
+    folder = control.lab_of(TOPOLOGY)
+    control.wait_abandoned(folder)
+    if folder.alive():
+        what = f"a lab named {TOPOLOGY} is up, and a run builds its own"
+        raise LabError(what, remedy=f"wait for the other run, or run: upshift lab down {TOPOLOGY}")
     breakdowns = 0
     while left := {name for name, _ in repetitions(study, quick=quick)} - ledger.done():
         waiting, before = blocks(study, left, quick=quick), report.done
@@ -151,7 +157,7 @@ def _make_all(study: Study, ledger: StudyLedger, report: Report, *, quick: bool,
                 make(lab, study, waiting, lanes=lanes, report=report)
         except LabError as error:
             breakdowns = breakdowns + 1 if report.done == before else 1
-            if breakdowns >= MOST_BREAKDOWNS or not lab.folder.is_own():
+            if breakdowns >= MOST_BREAKDOWNS:
                 raise
             report.say(f"{error.what}: the lab is built again")
 
@@ -224,7 +230,7 @@ class Worker(threading.Thread):
                     prepared, breakdowns, outcome = False, breakdowns + 1, _disturbed(str(error))
                 disturbed = outcome.ending is Ending.DISTURBED
                 final = not disturbed or bool(broken) or attempts > MOST_REPEATS or breakdowns >= MOST_BREAKDOWNS
-                self._reports.put((name, outcome, final, lane.client.fifo_priority))
+                self._reports.put((name, outcome, final, lane.fifo_priority))
 
 
 def _disturbed(reason: str) -> Outcome:
@@ -234,7 +240,7 @@ def _disturbed(reason: str) -> Outcome:
 def write_flows(study: Study, ledger: StudyLedger, path: Path, *, quick: bool) -> None:
     """The table of all repetitions that have ended, in the order of cells."""
     cells = study.cells(quick=quick)
-    with whole_file(path) as temporary, store.TableWriter(temporary, FLOWS_KIND, flow_schema(study)) as table:
+    with whole_file(path) as temporary, store.RowWriter(temporary, FLOWS_KIND, flow_schema(study)) as table:
         for entry, ending, document in ledger.results():
             number, _, repetition = entry.domain.partition("/")
             metrics, reason = document["metrics"], document["reason"]

@@ -18,7 +18,7 @@ MOST_TOGETHER_MBIT = 150.0
 """Rates of the paths that are used at the same time; a faster one is used alone."""
 LAB_S, BLOCK_S, FLOW_S, FILL_S = 3.0, 0.3, 0.06, 8.0
 """About what it takes to build the lab, to change the path, between two flows, and for an elephant [s]."""
-AGAIN = 1.1
+AGAIN = 1.05
 """About what void repetitions add."""
 
 
@@ -152,9 +152,9 @@ def flow_s(knobs: Knobs) -> float:
         behind = rtt + (knobs.queue_bytes or 0) * 8 / rate if knobs.beside == "elephant" else rtt
         flow = max(turns * behind + 2 * wire, 4 * wire + RTTS * rtt)
         return FLOW_S + flow + rtt + RTTS * rtt + 0.5
-    waits = knobs.idle_ms / 1000 + (2 if knobs.client in ("iw", "again") else 0) + 3.5 * len(knobs.lost.up)
-    waits += (1 << len(knobs.lost.down)) - 1
-    return FLOW_S + waits + (turns * rtt + wire) * (1 + 0.5 * knobs.loss_percent) + 2 * rtt
+    # iwprobe sends a SYN again after 3.5 s, Linux a SYN-ACK after 1 and 3 s; then the first timeout is 3 s.
+    waits = knobs.idle_ms / 1000 + 4.5 * len(knobs.lost.up) + 3 * len(knobs.lost.down)
+    return FLOW_S + waits + (turns * rtt + wire) * (1 + 0.5 * knobs.loss_percent) + 1.5 * rtt
 
 
 def _flights(size: int, window: int) -> int:

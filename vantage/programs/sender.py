@@ -74,6 +74,7 @@ _INFO = {
     "retransmissions": ("I", 100),
     "bytes_acked": ("Q", 120),
     "segments_in": ("I", 140),
+    "data_segments_in": ("I", 152),
     "timeouts": ("H", 240),
 }
 """Name -> type and place in struct tcp_info (include/uapi/linux/tcp.h); the last is there from Linux 6.7 on."""
@@ -118,6 +119,41 @@ def run_delay_ns() -> int:
     return 0
 
 
+class OwnWindow:
+    """A congestion window that a program keeps, in slow start and without loss, under a larger one of the kernel.
+
+    Args:
+        how: it grows by 1 segment per ACK (`acks`), or by what an ACK acknowledges, up to 2 (`two`: RFC 3465, L = 2).
+        segments: its initial size.
+    """
+
+    def __init__(self, connection: socket.socket, *, how: str, segments: int) -> None:
+        self._connection, self._per_ack, self.segments = connection, 2 if how == "two" else 1, segments
+        self._sent = self._flight = 0
+        self._base = self._last = read_info(connection)
+        self.mss = self._base["mss"] or 1
+
+    def room(self) -> int:
+        """Bytes that may be sent now."""
+        last, self._last = self._last, read_info(self._connection)
+        acks, segments = self._acks(self._last) - self._acks(last), -(-self._acked(self._last, last) // self.mss)
+        # As in Linux (tcp_is_cwnd_limited): no more than twice what was last in flight, else it was not the limit.
+        most = max(self.segments, min(2 * self._flight, MOST_GROWN))
+        self.segments = min(self.segments + min(self._per_ack * acks, segments), most)
+        return self.segments * self.mss - (self._sent - self._acked(self._last, self._base))
+
+    def sent(self, size: int) -> None:
+        """Counts what was sent [bytes]."""
+        self._sent += size
+        self._flight = -(-(self._sent - self._acked(self._last, self._base)) // self.mss)
+
+    def _acks(self, info: Mapping[str, int | None]) -> int:
+        return (info["segments_in"] or 0) - (info["data_segments_in"] or 0)
+
+    def _acked(self, info: Mapping[str, int | None], since: Mapping[str, int | None]) -> int:
+        return (info["bytes_acked"] or 0) - (since["bytes_acked"] or 0)
+
+
 class SenderHandler(BaseHTTPRequestHandler):
     """Answers one connection."""
 
@@ -130,7 +166,7 @@ class SenderHandler(BaseHTTPRequestHandler):
         super().setup()
         self._marked_ns = 0
         self._waited_ns = self.server.waited_ns.pop(self.client_address[:2], 0)
-        self._window = 0
+        self._own: OwnWindow | None = None
 
     def do_HEAD(self) -> None:
         self._answer(with_body=False)
@@ -165,7 +201,7 @@ class SenderHandler(BaseHTTPRequestHandler):
             return _page("302 Found", b"", f"Location: {location}", "Set-Cookie: upshift=lab; Path=/")
         if "info" in query:
             document = {**read_info(self.connection), "waited_ns": self._waited_ns}
-            document |= {"window": self._window} if self._window else {}
+            document |= {"window": self._own.segments} if self._own else {}
             return _page("200 OK", json.dumps(document).encode())
         if total := query.get("answer"):
             return _exact(int(total))
@@ -205,27 +241,20 @@ class SenderHandler(BaseHTTPRequestHandler):
         self._marked_ns = run_delay_ns()
 
     def _send_growing(self, answer: bytes, *, how: str, window: int) -> None:
-        """Sends under a window of our own: `how` is `acks` (1 segment per ACK) or `two` (RFC 3465 with L = 2).
-
-        ACKs that come after the last byte was sent do not count: the window was not the limit then.
-        """
+        """Sends under a window of our own, which lasts as long as the connection."""
         self._waited_ns += run_delay_ns() - self._marked_ns
-        self._window = self._window or window
-        before = info = read_info(self.connection)
-        mss, sent, until = info["mss"] or 1, 0, time.monotonic() + IDLE_S
+        own = self._own = self._own or OwnWindow(self.connection, how=how, segments=window)
+        sent, until = 0, time.monotonic() + IDLE_S
         while sent < len(answer) and time.monotonic() < until:
-            acked = (info["bytes_acked"] or 0) - (before["bytes_acked"] or 0)
-            room = min(self._window * mss - (sent - acked), len(answer) - sent)
-            if room >= min(mss, len(answer) - sent):
-                size = room if room == len(answer) - sent else room // mss * mss
+            left = len(answer) - sent
+            room = own.room()
+            if room >= min(own.mss, left):
+                size = left if room >= left else room // own.mss * own.mss
                 self.connection.sendall(answer[sent : sent + size])
+                own.sent(size)
                 sent += size
-                continue
-            time.sleep(GROW_POLL_S)
-            last, info = info, read_info(self.connection)
-            acks = (info["segments_in"] or 0) - (last["segments_in"] or 0)
-            segments = -(-((info["bytes_acked"] or 0) - (last["bytes_acked"] or 0)) // mss)
-            self._window = min(self._window + (min(2 * acks, segments) if how == "two" else acks), MOST_GROWN)
+            else:
+                time.sleep(GROW_POLL_S)
         self._marked_ns = run_delay_ns()
 
     def _pour(self) -> None:

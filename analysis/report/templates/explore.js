@@ -28,7 +28,15 @@ const nameOf = (row, kind) => data.names[kind][row[column(kind)]] ?? "not known"
 const hasWords = (text) => text.toLowerCase().includes(search.value.trim().toLowerCase());
 const isKept = (row) =>
   Object.entries(filters).every(([kind, box]) => !box.value || nameOf(row, kind) === box.value) &&
-  hasWords(`${nameOf(row, "domain")} ${nameOf(row, "provider")}`);
+  (!search.value || hasWords(`${nameOf(row, "domain")} ${nameOf(row, "provider")}`));
+// The pairs that the filters keep, all and per comparison: made anew by each change of a filter.
+let kept = [];
+let keptOf = [];
+const keepPairs = () => {
+  kept = data.points.filter(isKept);
+  keptOf = data.comparisons.map(() => []);
+  for (const row of kept) keptOf[row[COMPARISON]].push(row);
+};
 const isFiltered = () => search.value.trim() !== "" || Object.values(filters).some((box) => box.value);
 
 // [lower bound, upper bound] of the speed-up of the chosen part; null if it is not known.
@@ -58,15 +66,16 @@ const middle = (values) => {
   return Math.exp((logs[Math.ceil(half) - 1] + logs[Math.floor(half)]) / 2);
 };
 // Each domain counts once, with the median of its pairs, as in Table 2. Pairs are [row, speed-up].
-const medianOf = (pairs) => {
+const byDomain = (pairs) => {
   const domains = new Map();
   for (const [row, value] of pairs) {
     const name = row[column("domain")];
     if (!domains.has(name)) domains.set(name, []);
     domains.get(name).push(value);
   }
-  return middle([...domains.values()].map(middle));
+  return domains;
 };
+const medianOf = (pairs) => middle([...byDomain(pairs).values()].map(middle));
 const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 // Pairs are [row, [lower bound, upper bound]]; both medians are the same where all speed-ups are known.
 const medians = (pairs) => [0, 1].map((end) => medianOf(pairs.map(([row, bounds]) => [row, bounds[end]])));
@@ -108,7 +117,6 @@ const distribution = (panel, rows, look) => {
 };
 
 const drawPanels = () => {
-  const kept = data.points.filter(isKept);
   const floors = new Set(data.comparisons.flatMap((one, index) => (one.role === "noise_floor" ? [index] : [])));
   const floor = kept.filter((row) => floors.has(row[COMPARISON]));
   const [cdfs, clouds] = ["cdfs", "clouds"].map((id) => document.getElementById(id));
@@ -121,7 +129,7 @@ const drawPanels = () => {
   cdfs.replaceChildren();
   clouds.replaceChildren();
   data.comparisons.forEach((comparison, index) => {
-    const rows = kept.filter((row) => row[COMPARISON] === index && speedup(row));
+    const rows = keptOf[index].filter(speedup);
     if (!data.points.some((row) => row[COMPARISON] === index)) return;
     const head = { title: comparison.name, note: noteOf(rows.map((row) => [row, speedup(row)])) };
     const cdf = new Panel(cdfs, { ...head, x: across, y: shares });
@@ -154,14 +162,19 @@ const binOf = ([low, high]) => {
   const last = low === high ? first : data.bins.filter((edge) => edge < high).length;
   return first === last ? first : null;
 };
+const MARGIN = 1.02; // what counts as a gain, and its inverse as a loss
 const countedAgain = (pairs) => {
   const sides = pairs.map(([, bounds]) => sideOf(bounds));
   const bins = pairs.map(([, bounds]) => binOf(bounds));
+  const ofDomains = [...byDomain(pairs).values()].map((bounds) => [0, 1].map((end) => middle(bounds.map((one) => one[end]))));
   const among = (list, wanted) => list.filter((one) => one === wanted).length;
   return (cell) => {
     const kind = cell.dataset.cell;
     if (kind === "n") return [String(pairs.length)];
     if (kind === "median") return [medianText(pairs)];
+    if (kind === "domains") return [String(ofDomains.length)];
+    if (kind === "gain") return [percent(ofDomains.filter(([low]) => low >= MARGIN).length, ofDomains.length)];
+    if (kind === "lose") return [percent(ofDomains.filter(([, high]) => high <= 1 / MARGIN).length, ofDomains.length)];
     if (kind === "bin" || ["faster", "slower", "undecided"].includes(kind)) {
       const count = kind === "bin" ? among(bins, Number(cell.dataset.bin)) : among(sides, kind);
       return [percent(count, pairs.length), 0.6 * Math.sqrt(count / Math.max(pairs.length, 1))];
@@ -174,11 +187,11 @@ const countedAgain = (pairs) => {
 const ofAllData = new Map();
 const countTables = () => {
   for (const line of document.querySelectorAll("tr[data-comparison]")) {
-    const rows = data.points.filter((row) => row[COMPARISON] === Number(line.dataset.comparison) && isKept(row));
-    const again = countedAgain(rows.map((row) => [row, [row[LOW] ?? 0, row[HIGH] ?? Infinity]]));
+    const pairs = keptOf[Number(line.dataset.comparison)].map((row) => [row, [row[LOW] ?? 0, row[HIGH] ?? Infinity]]);
+    const again = isFiltered() && countedAgain(pairs);
     for (const cell of line.querySelectorAll("td")) {
       if (!ofAllData.has(cell)) ofAllData.set(cell, [cell.textContent, cell.style.getPropertyValue("--h")]);
-      const [text, heat] = isFiltered() ? again(cell) : ofAllData.get(cell);
+      const [text, heat] = again ? again(cell) : ofAllData.get(cell);
       cell.textContent = text;
       if (heat !== undefined && heat !== "") cell.style.setProperty("--h", heat);
     }
@@ -205,6 +218,7 @@ const readAddress = () => {
 const MOST_TARGETS = 50;
 let allTargets = false;
 const applyFilters = () => {
+  keepPairs();
   drawPanels();
   countTables();
   const chosen = Object.entries(filters).filter(([, box]) => box.value);
@@ -217,13 +231,12 @@ const applyFilters = () => {
   }
   for (const place of document.querySelectorAll("[data-count]")) {
     const all = [...place.closest("details, section").querySelectorAll(place.dataset.count)];
-    const kept = all.filter((one) => !one.hidden).length;
-    const more = Number(place.dataset.more ?? 0);
-    place.textContent = kept === all.length ? String(all.length + more) : `${kept} of ${all.length + more}`;
+    const shownHere = all.filter((one) => !one.hidden).length;
+    const total = all.length + Number(place.dataset.more ?? 0);
+    place.textContent = shownHere === all.length ? String(total) : `${shownHere} of ${total}`;
   }
   document.getElementById("more-targets").hidden = allTargets || shown <= MOST_TARGETS;
-  const pairs = data.points.filter(isKept).length;
-  document.getElementById("kept").textContent = `${pairs} of ${counted(data.points.length, "pair")}, ${counted(shown, "target")}`;
+  document.getElementById("kept").textContent = `${kept.length} of ${counted(data.points.length, "pair")}, ${counted(shown, "target")}`;
   keepAddress();
 };
 

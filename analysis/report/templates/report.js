@@ -34,7 +34,7 @@ const save = (name, text) => {
   link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
   link.download = `${name.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "") || "data"}.csv`;
   link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  setTimeout(() => URL.revokeObjectURL(link.href), 60000); // saving may begin late
 };
 const wordsOf = (cell) => [...cell.childNodes].map((node) => node.textContent.trim()).filter(Boolean).join(" ");
 for (const place of document.querySelectorAll(".scroll")) {
@@ -52,7 +52,7 @@ for (const button of document.querySelectorAll("[data-pairs]")) {
   button.addEventListener("click", () => {
     const head = ["comparison", ...KINDS, "iteration", "speedup_low", "speedup_high"];
     const parts = [...controls.part.options].slice(1).map((option) => option.textContent);
-    const rows = data.points.filter(isKept).map((row) => [
+    const rows = kept.map((row) => [
       data.comparisons[row[COMPARISON]].name,
       ...KINDS.map((kind) => data.names[kind][row[column(kind)]]),
       ...row.slice(ITERATION),

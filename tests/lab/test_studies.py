@@ -1,0 +1,161 @@
+"""Studies on real kernels: a few cells of each that is shipped, and whole studies in `make soak`.
+
+A flow that the host disturbed is void, so what is left has to be right; where most of them are void, a test is skipped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from analysis.study.claims import Verdict
+from analysis.study.claims import judge as judge_claims
+from analysis.study.expected import compare
+from analysis.study.flows import read
+from core.errors import LabError
+from core.files.study import Cell, Ending, Study
+from core.files.study_file import load
+from core.files.study_terms import text
+from core.terminal import Progress
+from tests.cells import cells
+from tests.lab.noise import TOO_NOISY
+from upshift.study.lane import CLIENT
+from upshift.study.run import MOST_LANES, TOPOLOGY, run_study
+from vantage.lab.lab import open_lab
+from vantage.lab.topology import PathSpec
+
+SHIPPED = Path(__file__).resolve().parents[2] / "upshift" / "studies"
+EXAMPLE = SHIPPED.parents[1] / "examples" / "studies" / "lost-segment.toml"
+NAMES = sorted(path.stem for path in SHIPPED.glob("*.toml"))
+Row = dict[str, Any]
+Chosen = dict[str, list[Any]]
+
+QUICK: dict[str, list[Chosen]] = {
+    "byte-counting": [{"iw": [10], "connections": [6], "grow": ["acks", "two"]}],
+    "drops-by-queue": [{"rate_mbit": [26], "queue": ["16 packets", "32 packets"], "iw": [50]}],
+    "fct-competing": [
+        {"rate_mbit": [26], "rtt_ms": [30], "queue": ["bdp x 0.5"], "iw": [32], "sender": ["paced-40", "bbr"]}
+    ],
+    "fct-empty": [{"rate_mbit": [26, 100], "rtt_ms": [30], "iw": [10, 50]}],
+    "iw3-iw10": [{"cells": ["segments"], "objects": [5792]}],
+    "neighbours": [{"rate_mbit": [4], "queue": ["bdp x 1"], "iw": [10], "beside": ["elephant", "voice", "rival 10"]}],
+    "page-windows": [{"rate_mbit": [200], "loss_percent": [0], "connections": [1, 6], "iw": [300]}],
+    "rfc6928": [
+        {"client": ["fetch"], "objects": [36_500], "iw": [3]},
+        {"case": ["SYN-ACK lost 1 times", "idle 1.5 timeouts"], "iw": [10]},
+        {"client": ["kernel"], "recovery": ["off"], "lost_segment": ["second"], "iw": [3]},
+    ],
+    "slow-links": [{"rate_mbit": [0.512], "queue": ["40 packets"], "flows": ["one"], "sack": ["off"]}],
+}
+"""Study -> the cells that `make test` makes, by their values."""
+
+
+class Silent:
+    """A progress that shows nothing."""
+
+    def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
+        pass
+
+
+def made(study: Study, out: Path, *, quick: bool = True) -> list[Row]:
+    """The rows of all repetitions of a study."""
+    progress: Progress = Silent()
+    run_study(study, out, quick=quick, lanes=MOST_LANES, progress=progress, say=print)
+    rows: list[Row] = pq.read_table(out / "flows.parquet").to_pylist()
+    return rows
+
+
+def some(study: Study, chosen: list[Chosen]) -> Study:
+    """The study with these cells alone, twice each."""
+
+    def wanted(cell: Cell) -> bool:
+        return any(all(cell.values[name] in values for name, values in one.items()) for one in chosen)
+
+    few = tuple(cell for cell in study.whole if wanted(cell))
+    assert few
+    return dataclasses.replace(study, whole=few, quick=few, quick_repetitions=2)
+
+
+def judge(study: Study, out: Path, rows: list[Row], *, quick: bool = True) -> None:
+    """Fails for what is wrong; skips where the host let too little through."""
+    planned = len(study.cells(quick=quick)) * (study.quick_repetitions if quick else study.repetitions)
+    assert (
+        len({(*(text(row[name]) for name in study.columns), row["repetition"]) for row in rows}) == planned == len(rows)
+    )
+    compared = compare(read(study, out, quick=quick))
+    assert not (wrong := [row for row in compared if row.verdict == "outside"]), wrong
+    disturbed = [row["reason"] for row in rows if row["outcome"] == Ending.DISTURBED]
+    if len(disturbed) > planned / 2:
+        pytest.skip(f"{TOO_NOISY}: {len(disturbed)} of {planned} flows are void ({disturbed[0]})")
+
+
+@pytest.mark.measures
+@cells(
+    "name, how",
+    every=[(name, how) for name in NAMES for how in ("few", "quick", "whole")],
+    quick=[(name, "few") for name in NAMES],
+)
+def test_each_study(name: str, how: str, lab_host: Path, tmp_path: Path) -> None:
+    study = load(SHIPPED / f"{name}.toml")
+    if how == "few":
+        study = some(study, QUICK[name])
+    rows = made(study, tmp_path, quick=how != "whole")
+    judge(study, tmp_path, rows, quick=how != "whole")
+    for row in (row for row in rows if row["outcome"] == Ending.OK):
+        if row.get("beside") == "voice":
+            assert row["voice_p99_ms"] >= row["voice_p50_ms"] >= 50, "half of the round trip"
+            assert row["voice_lost"] >= 0
+        if name == "fct-competing" or row.get("beside") not in (None, "voice"):
+            assert row["neighbour_mbit"] > 0
+            assert row["time_ms"] > 2 * row.get("rtt_ms", 100)
+
+
+@pytest.mark.measures
+def test_the_tutorials_study_needs_no_code(lab_host: Path, tmp_path: Path) -> None:
+    study = dataclasses.replace(load(EXAMPLE), quick_repetitions=2)
+    rows = made(study, tmp_path)
+    judge(study, tmp_path, rows)
+    for row in (row for row in rows if row["outcome"] == Ending.OK):
+        assert row["drops"] == (row["segment"] != "none")
+        assert row["retransmissions"] >= row["drops"]
+
+
+def test_a_lab_of_another_process_is_left_alone(lab_host: Path) -> None:
+    with open_lab(TOPOLOGY) as lab:
+        lab.folder.owner.write_text('{"pid": 1, "started_ticks": 1, "attached": false}')
+        with pytest.raises(
+            LabError, match="is up already, and its paths are not changed; run: upshift lab down studies"
+        ):
+            lab.set_path(CLIENT, "sender-1", PathSpec(rtt_ms=10, rate_mbit=10), uplink_mbit=10)
+
+
+def _same_senders() -> str:
+    """A study with two senders that are the same, and 20 claims that they differ by 0.1 % at most."""
+    cells = 'rate_mbit = [4, 7, 26, 100]\nrtt_ms = [30]\nqueue = ["bdp x 1"]\niw = [4, 10, 16, 32, 50]\n'
+    claims = "".join(
+        f'[[claim]]\nid = "{rate}-{iw}"\ntext = "the same"\nwhere = {{ rate_mbit = {rate}, iw = {iw} }}\n'
+        'a = { sender = "one" }\nb = { sender = "other" }\nratio = [0.999, 1.001]\n'
+        for rate in (4, 7, 26, 100)
+        for iw in (4, 10, 16, 32, 50)
+    )
+    return (
+        'schema = 1\nname = "same"\nsource = "a test"\nrepetitions = 30\nlanes = "rate_mbit"\n'
+        '[fixed]\nobjects = [73848]\nbeside = "elephant"\n[levels.sender]\none = {}\nother = {}\n'
+        f'[[cells]]\n{cells}sender = ["one", "other"]\nquick = {{ rate_mbit = [26], iw = [10] }}\n{claims}'
+    )
+
+
+@pytest.mark.measures
+@cells("quick", every=[True, False], quick=[True])
+def test_equal_senders_are_not_told_apart(quick: bool, lab_host: Path, tmp_path: Path) -> None:
+    file = tmp_path / "same.toml"
+    file.write_text(_same_senders())
+    study = load(file)
+    rows = made(study, tmp_path / "out", quick=quick)
+    judge(study, tmp_path / "out", rows, quick=quick)
+    judged = judge_claims(read(study, tmp_path / "out", quick=quick))
+    assert not [one for one in judged if one.verdict == Verdict.FAILS]

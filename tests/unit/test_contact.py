@@ -1,0 +1,50 @@
+"""One check of the contact for all that asks strangers' servers: runs, crawls, surveys, and a fleet's page."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from core.reach import ENVIRONMENT_VARIABLE
+from core.untrusted import contact_fault
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+COMMANDS = (
+    ("crawl", "{folder}/none.csv", "-o", "{folder}/o.csv"),
+    ("survey", "quic", "{folder}/none.csv", "-o", "{folder}/o.parquet"),
+    ("run", "{folder}/c.toml", "--out", "{folder}/out"),
+)
+
+
+@pytest.mark.parametrize("contact", ["you@example.org", "x", "measurements@example.org", "me@localhost", "a\nb"])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_a_contact_that_reaches_nobody_is_refused(command: tuple[str, ...], contact: str, tmp_path: Path) -> None:
+    """In a process that may contact everybody; the list is missing, so that nobody could be."""
+    file = f'name = "c"\ntargets = "none.csv"\nvantage_points = ["A"]\ncontact = {contact!r}\n'.replace("'", '"')
+    (tmp_path / "c.toml").write_text(file)
+    words = [word.format(folder=tmp_path) for word in command]
+    words += [] if command[0] == "run" else ["--contact", contact]
+    unlimited = f"import os; os.environ.pop({ENVIRONMENT_VARIABLE!r}, None); from upshift.__main__ import main; main()"
+    argv = [sys.executable, "-c", unlimited, *words]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert re.fullmatch(
+        r"upshift: .*contact.*(an example address|neither a mail address nor a web address|control characters); .*\n",
+        done.stderr,
+    ), done.stderr
+    assert not any((tmp_path / name).exists() for name in ("out", "o.csv", "o.parquet"))
+
+
+@pytest.mark.parametrize(
+    "contact", ["net@uni.edu", "a.b+c@x-y.uni.edu", "you@example.org", "x", "me@b.example", "a@b", "@uni.edu"]
+)
+def test_the_page_of_a_fleet_has_the_same_check(contact: str) -> None:
+    rules = yaml.safe_load((REPOSITORY / "ansible/roles/explain/vars/main.yml").read_text())
+    good = re.match(rules["explain_address"], contact) and not re.search(rules["explain_example"], contact)
+    assert bool(good) == (contact_fault(contact, closed=False) is None)

@@ -1,0 +1,106 @@
+"""Results in a folder, and the campaign that is to go on there: what makes it another one, and what extends it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import UsageError
+from downloader.campaign.campaign import load
+from downloader.execution.journal import Journal
+from downloader.execution.resume import check_folder, earlier_iterations
+from downloader.execution.run import _open_journals
+from downloader.schedule.slots import SharedPlan
+from upshift.shared_plan import shared_plan
+from vantage.lab.topology_file import SHIPPED
+
+LAB = (SHIPPED / "small.toml").read_text()
+
+
+class NoPlace:
+    """A place of which only its environment is asked."""
+
+    ca_file = Path("/etc/ssl/certs/ca-certificates.crt")
+
+    def environment(self) -> dict[str, object]:
+        return {}
+
+
+def planned(folder: Path, *, lab: str = LAB, **fields: Any) -> SharedPlan:
+    """The plan of a campaign file, in a lab with the topology of that text."""
+    (folder / "own.toml").write_text(lab)
+    known = {"iterations": 2, "seed": 1, "max_bytes": 20_000_000, "permute": '["ecn"]'} | fields
+    text = "\n".join(f"{name} = {value}" for name, value in known.items())
+    (folder / "c.toml").write_text(f'name = "c"\nlab = "./own.toml"\ntargets = "lab"\n{text}\n')
+    return shared_plan(load(folder / "c.toml"))
+
+
+def opened(plan: SharedPlan, out: Path) -> dict[str, Journal]:
+    """Its journals, as a campaign opens them."""
+    journals: dict[str, Journal] = {}
+    earlier = {name: earlier_iterations(out / "vantage" / name, plan) for name in plan.vantage_points}
+    runs = {name: plan.runs(name, earlier[name]) for name in plan.vantage_points}
+    places = {name: NoPlace() for name in plan.vantage_points}
+    _open_journals(plan, runs, earlier, places, out, None, journals)  # type: ignore[arg-type]
+    return journals
+
+
+def order(journals: dict[str, Journal]) -> list[tuple[int, int, str, str]]:
+    """Iteration, run, domain and configuration of each planned download."""
+    query = "SELECT iteration, run, domain, configuration FROM plan JOIN runs ON number = run ORDER BY id"
+    return [row for journal in journals.values() for row in journal.db.execute(query)]
+
+
+def close(journals: dict[str, Journal]) -> None:
+    for journal in journals.values():
+        journal.close()
+
+
+def test_more_iterations_extend_a_plan_and_leave_its_runs_as_they_were(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    rows = []
+    for iterations in (2, 3, 3, 7):
+        plan = planned(tmp_path, iterations=iterations)
+        check_folder(plan, out)
+        journals = opened(plan, out)
+        rows.append(order(journals))
+        runs = plan.runs("MUC", earlier_iterations(out / "vantage" / "MUC", plan))
+        assert [(r.iteration, r.number, r.target.domain, n) for r in runs for n in r.configurations] == rows[-1]
+        close(journals)
+    first, second, same, last = rows
+    assert second[: len(first)] == first and same == second and last[: len(second)] == second
+    assert [len(part) / len(first) for part in rows] == [1, 1.5, 1.5, 3.5]
+    assert {iteration for iteration, *_ in last} == set(range(1, 8))
+    assert planned(tmp_path, iterations=2).digest == planned(tmp_path, iterations=7).digest
+    with pytest.raises(UsageError, match=re.escape("another plan; changed since: iterations (7, now 6)")):
+        check_folder(planned(tmp_path, iterations=6), out)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"seed": 2}, "seed (1, now 2)"),
+        ({"seed": 2, "max_bytes": 1_000_000}, "max_bytes (20000000, now 1000000), seed (1, now 2)"),
+        ({"permute": '["sack"]'}, "configuration ECN, configuration SACK"),
+        ({"budget": 5}, "budget_s (null, now 5.0)"),
+    ],
+)
+def test_a_changed_campaign_names_its_fields(tmp_path: Path, fields: dict[str, object], named: str) -> None:
+    close(opened(planned(tmp_path), tmp_path / "out"))
+    with pytest.raises(UsageError) as error:
+        check_folder(planned(tmp_path, **fields), tmp_path / "out")
+    assert error.value.what == f"this folder holds another plan; changed since: {named}"
+
+
+def test_a_lab_that_was_changed_is_another_plan(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    close(opened(planned(tmp_path, lab=LAB), out))
+    check_folder(planned(tmp_path, lab=LAB), out)
+    with pytest.raises(UsageError, match=re.escape("the lab's rtt_ms (30.0, now 120.0) from MUC to www.plain.example")):
+        check_folder(planned(tmp_path, lab=LAB.replace("rtt_ms = 30, rate", "rtt_ms = 120, rate")), out)
+    with pytest.raises(UsageError, match=re.escape("targets (1 new, 1 gone)")):
+        check_folder(planned(tmp_path, lab=LAB.replace("www.plain", "www.other")), out)
+    close(opened(planned(tmp_path, lab=LAB, iterations=4), out))  # a longer campaign in the same lab goes on
