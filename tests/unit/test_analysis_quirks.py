@@ -372,7 +372,7 @@ def test_output_without_quirks_is_that_of_the_command_without_the_option(tmp_pat
         return said, {path.name: path.read_bytes() for path in (folder / "tables").glob("*.*")}
 
     plain = everything()
-    assert len(plain[1]) == 2 * len(api.TABLES)
+    assert len(plain[1]) == 2 * len(api.TABLES) + 1, "each as CSV and Markdown, and the pairs"
     assert not any(word in text for text in plain[0] for word in ("with its quirks", '"quirks"', "retransmissions"))
     for arguments in (["--as-published"], ["--quirk-effects"], ["--beside", "anrw23"]):
         assert command(folder, *arguments)[0] == 0
