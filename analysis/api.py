@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from analysis.measures import costs, dataset, dose, pair_table, quirk, tables
+from analysis.measures.client_effect import ClientEffectRow, client_effects
 from analysis.measures.dataset import Dataset
 from analysis.measures.dose import DoseRow
 from analysis.measures.folders import output_folder, writing
@@ -31,11 +32,14 @@ from core.files import disk, store
 if TYPE_CHECKING:
     from rich.console import Console
 
-TABLES = ("table1", "configurations", "table2", "splits", "dose", "limiters")
+TABLES = ("table1", "configurations", "table2", "splits", "dose", "client_effects", "limiters")
 """Stems of the files in `tables/`."""
 
 
-_WORDS = ("vantage", "transport", "provider", "configuration", "comparison", "why", "dose", "verdict")
+_WORDS = (
+    *("vantage", "transport", "provider", "configuration", "comparison", "why", "dose", "verdict"),
+    *("differs in", "what differs", "time of", "over that of"),
+)
 """Headings of the text columns."""
 
 
@@ -53,6 +57,8 @@ class Tables:
     table2: tuple[SpeedupRow, ...]
     dose: tuple[DoseRow, ...]
     """For all groups together."""
+    client_effects: tuple[ClientEffectRow, ...] = ()
+    """What the client alone does; none if there is nothing to tell it by, or by another metric than time."""
     limiters: tuple[LimiterRow, ...] = ()
     """Per configuration and provider; none if no capture was inspected."""
     order: OrderEffects
@@ -98,6 +104,8 @@ class Tables:
             return [("", render.table1_wide(self.table1))]
         if name == "configurations":
             return [("", render.configuration_cells(self.configurations))]
+        if name == "client_effects":
+            return [("", render.client_effect_cells(self.client_effects))]
         if name == "limiters":
             return [("", render.limiter_cells(self.limiters))]
         if name == "dose":
@@ -160,6 +168,7 @@ class Tables:
             "table2": records.table2_records(self.table2, by=by),
             "splits": records.split_rows(self.table2, by=by),
             "dose": records.dose_rows(self.dose),
+            "client_effects": records.client_effect_rows(self.client_effects),
             "limiters": records.limiter_rows(self.limiters),
             "order": dataclasses.asdict(self.order),
             "stopping": [dataclasses.asdict(one) | {"early": one.early} for one in self.stopping],
@@ -212,6 +221,11 @@ class Tables:
             self._show_splits(to)
         if "dose" in names and self.dose:
             self._show_dose(to)
+        if "client_effects" in names and self.client_effects:
+            cells = render.client_effect_cells(self.client_effects)
+            terminal.print_table(to, (cells,), title=findings.CLIENT_EFFECTS_TITLE, words=_WORDS)
+            terminal.print_line(to, findings.client_effect_sentence(self.client_effects), indent=2)
+            to.print()
         if "limiters" in names and self.limiters:
             title = "What limited the downloads: share of those of each configuration and provider"
             terminal.print_table(to, (render.limiter_cells(self.limiters),), title=title, words=_WORDS)
@@ -307,6 +321,7 @@ def make_tables(
         table1=tuple(table1.result()),
         configurations=tuple(configurations.result()),
         table2=tuple(tables.table2(read, metric=metric, by=by, selection=selection, samples=samples)),
+        client_effects=tuple(client_effects(read.design, samples)) if metric is Metric.TIME else (),
         limiters=tuple(limiters_of.result()),
         dose=tuple(dose.dose_rows(read, metric=metric, selection=selection, samples=samples)),
         order=order.result(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -42,9 +42,22 @@ class Result:
         """The rows because of which a gate closes."""
         return tuple(change for change in self.changes if change.gates and change.verdict is ChangeVerdict.WORSE)
 
+    @property
+    def unmoved(self) -> tuple[Change, ...]:
+        """Rows of shares that are the same in both, of too few domains to exclude that they moved."""
+        return tuple(
+            change
+            for change in self.changes
+            if change.quantity.is_share
+            and change.verdict is ChangeVerdict.UNDECIDED
+            and change.a is not None
+            and change.a == change.b
+        )
+
     def sentence(self) -> str:
         """The answer."""
-        undecided = sum(change.gates and change.verdict is ChangeVerdict.UNDECIDED for change in self.changes)
+        open_ = [change for change in self.changes if change not in self.unmoved]
+        undecided = sum(change.gates and change.verdict is ChangeVerdict.UNDECIDED for change in open_)
         limit = f"{100 * self.threshold:g} %"
         if self.worse:
             names = ", ".join(f"{change.name} ({change.quantity})" for change in self.worse)
@@ -58,12 +71,22 @@ class Result:
         """Heading and rows of the changes."""
         cells = [["row", "quantity", "domains", "A", "B", "B against A", "q", "verdict"]]
         for change in self.changes:
+            if change in self.unmoved:
+                continue
             verdict = change.verdict.value if change.gates else f"({change.verdict.value})"
             levels = [_level(value, change.quantity) for value in (change.a, change.b)]
             q = "<0.001" if change.q < 0.001 else f"{change.q:.3f}"
             line = [change.name, change.quantity.value, str(change.domains), *levels, _moved(change), q, verdict]
             cells.append(line)
         return cells
+
+    def _unmoved_notes(self) -> Iterator[str]:
+        """One line for all rows of one quantity with one share in both."""
+        groups: dict[tuple[ChangedQuantity, float], list[str]] = {}
+        for change in self.unmoved:
+            groups.setdefault((change.quantity, change.a or 0.0), []).append(change.name)
+        for (quantity, share), names in groups.items():
+            yield f"The same in both, {quantity} of {100 * share:.1f} %: {', '.join(names)}."
 
     def difference_cells(self) -> render.Cells:
         """Heading and rows of the differences."""
@@ -98,7 +121,7 @@ class Result:
         words = ("row", "quantity", "verdict", "what", "A", "B")
         title = f"From A, {self.a}, to B, {self.b}: targets that both have"
         terminal.print_table(to, (self.cells(),), title=title, words=("row", "quantity", "verdict"))
-        for note in (*_LEGEND, *self.notes):
+        for note in (*self._unmoved_notes(), *_LEGEND, *self.notes):
             terminal.print_line(to, note, indent=2)
         to.print()
         if self.differences:

@@ -94,6 +94,28 @@ class Design:
             return ()
         return tuple(self.doses[name] for name in differences)
 
+    def differs_in(self, comparison: Comparison) -> str:
+        """What the two sides differ in: client, transport, HTTP version, options; empty if it is unknown or nothing.
+
+        Within a family the client is the same program, so what differs is the transport or the HTTP version.
+        """
+        named = {one.name: one for one in self.configurations}
+        config, vs = named.get(comparison.config), named.get(comparison.vs)
+        if config is None or vs is None or None in (config.family, vs.family):
+            return ""
+        both_tcp = {config.transport, vs.transport} == {Transport.TCP}
+        options = [
+            name for name in config.differences(vs) if name != "client" and (both_tcp or name not in config.levels)
+        ]
+        parts = {
+            "client": config.family != vs.family,
+            "transport": config.transport is not vs.transport,
+            "HTTP version": config.http != vs.http
+            and not (config.transport is not vs.transport and _is_h3_h2(config, vs)),
+            "options": bool(options),
+        }
+        return ", ".join(part for part, differs in parts.items() if differs)
+
     def cells(self) -> list[list[str]]:
         """Heading and rows: each configuration by the levels and options in which configurations differ."""
         tcp = [one.levels for one in self.configurations if one.transport is Transport.TCP]
@@ -104,6 +126,11 @@ class Design:
             options = ", ".join(f"{name} {value}" for name, value in one.options.items())
             cells.append([one.name, one.client, one.transport.upper(), *shown, options])
         return cells
+
+
+def _is_h3_h2(one: DescribedConfiguration, other: DescribedConfiguration) -> bool:
+    """HTTP/3 is HTTP/2 over QUIC (RFC 9114, section 1.2): of these two only the transport differs."""
+    return {one.http, other.http} == {"2", "3"}
 
 
 def read_design(folders: Sequence[Path]) -> Design:

@@ -224,6 +224,8 @@ class SpeedupSummary:
     """Domains whose median speed-up is at most 1 / 1.02."""
     excluded: Mapping[str, int]
     """Reason -> number of measurement runs without a pair because of it."""
+    differs_in: str = ""
+    """What the two configurations differ in: client, transport, HTTP version, options. Empty: nothing, or unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

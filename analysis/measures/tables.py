@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from analysis.measures import costs, speedup
 from analysis.measures.columns import Codes, Downloads, Ints, Mask, Texts, counts
 from analysis.measures.dataset import Dataset
+from analysis.measures.folders import Design
 from analysis.measures.pairs import Metric, Samples
 from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection
@@ -225,11 +226,18 @@ def table2(
     if samples is None:
         samples = costs.samples(dataset, metric=metric, selection=selection)
     if by is None:
-        return speedup.speedup_rows({"": samples}, dataset.design.comparisons)
+        return _with_differences(dataset.design, speedup.speedup_rows({"": samples}, dataset.design.comparisons))
     rank: Mapping[Grouping, Callable[[str], Any]] = {Grouping.ITERATION: int, Grouping.PROVIDER: provider_rank}
     parts = samples.parts(_groups(dataset.downloads, by)[samples.download])
     ordered = {name: parts[name] for name in sorted(parts, key=rank.get(by))}
-    return speedup.speedup_rows(ordered, dataset.design.comparisons, only_present=True)
+    return _with_differences(
+        dataset.design, speedup.speedup_rows(ordered, dataset.design.comparisons, only_present=True)
+    )
+
+
+def _with_differences(design: Design, rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
+    """The rows with what their two sides differ in."""
+    return [replace(row, differs_in=design.differs_in(row.comparison)) for row in rows]
 
 
 def _groups(d: Downloads, by: Grouping) -> Texts:

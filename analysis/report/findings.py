@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analysis.measures.client_effect import ClientEffectRow, Effect
 from analysis.measures.dose import DoseRow
 from analysis.measures.order import MINIMUM_RUNS, OrderEffect, OrderEffects
 from analysis.measures.rows import (
@@ -169,6 +170,26 @@ def _noise_sentence(row: SpeedupRow) -> str:
         f"of each other in {near} of {row.n} measurement runs; their median speed-up is "
         f"{render.median_interval(row.median)}. Compare every other row with this one."
     )
+
+
+CLIENT_EFFECTS_TITLE = "What the client alone does: change of the time of a download"
+
+
+def client_effect_sentence(rows: Sequence[ClientEffectRow]) -> str:
+    """How much of a difference is the transport's, and how much the client's; empty without rows."""
+    parts = [
+        f"transport {render.change_text(row.median)} ({row.name} over {row.over}, the same program)"
+        for row in rows
+        if row.what is Effect.TRANSPORT
+    ]
+    count = sum(row.what is Effect.CLIENT for row in rows)
+    parts += [
+        f"client {render.change_text(row.median)} ({row.name}, the slowest of {count} QUIC clients, over {row.over}, "
+        "the fastest)"
+        for row in rows
+        if row.what is Effect.RANGE
+    ]
+    return f"Time of a download: {'; '.join(parts)}." if parts else ""
 
 
 def treatment_sentence(states: Sequence[ConfigurationRow], *, unproven: bool) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.captures.limiter import Limiter
+from analysis.measures.client_effect import ClientEffectRow
 from analysis.measures.dose import DoseRow
 from analysis.measures.limiters import LimiterRow
 from analysis.measures.rows import BIN_NAMES, LARGER_CLUSTERS, SpeedupRow, SpeedupSummary
@@ -41,9 +42,15 @@ TABLE2_CSV = (
     *(f"{name.lower()}_{end}" for name in LARGER_CLUSTERS for end in ("clusters", "low", "high", "p")),
     *("planned_n", "planned_faster", "planned_faster_low", "planned_faster_high", "planned_slower"),
     *("planned_median", "planned_low", "planned_high", "planned_p"),
-    *("failed_config_only", "failed_vs_only", "failed_both", "p_mcnemar"),
+    *("failed_config_only", "failed_vs_only", "failed_both", "p_mcnemar", "differs_in"),
 )
 """Columns of table2.csv; with `--by`, preceded by the group's column (`vantage`, `provider`, `iteration`)."""
+
+CLIENT_EFFECTS_CSV = (
+    *("what", "name", "over", "n", "domains"),
+    *(f"ratio{end}" for end in ("", "_low", "_high", "_least", "_most")),
+)
+"""Columns of client_effects.csv."""
 
 LIMITERS_CSV = ("configuration", "provider", "n", "missing", *Limiter, *(f"{name}_time" for name in Limiter))
 """Columns of limiters.csv: shares of the downloads, then of the time."""
@@ -139,7 +146,7 @@ def _evidence(row: SpeedupRow) -> dict[str, Any]:
     flat |= {"planned_low": planned.median.low, "planned_high": planned.median.high}
     failures = row.failures
     flat |= {"failed_config_only": failures.config_only, "failed_vs_only": failures.vs_only}
-    return flat | {"failed_both": failures.both, "p_mcnemar": failures.p}
+    return flat | {"failed_both": failures.both, "p_mcnemar": failures.p, "differs_in": row.differs_in}
 
 
 def dose_rows(rows: Sequence[DoseRow]) -> list[dict[str, Any]]:
@@ -167,12 +174,23 @@ def split_rows(rows: Sequence[SpeedupRow], *, by: str | None = None) -> list[dic
     ]
 
 
+def client_effect_rows(rows: Sequence[ClientEffectRow]) -> list[dict[str, Any]]:
+    """Flat rows for CSV and JSON: the columns of `CLIENT_EFFECTS_CSV`."""
+    return [
+        {"what": row.what.value, "name": row.name, "over": row.over, "n": row.n, "domains": row.domains}
+        | {"ratio": row.median.value, "ratio_low": row.median.low, "ratio_high": row.median.high}
+        | {"ratio_least": row.median.least, "ratio_most": row.median.most}
+        for row in rows
+    ]
+
+
 _CSV: Mapping[str, tuple[Sequence[str], Callable[[Sequence[Any]], Sequence[Mapping[str, Any]]]]] = {
     "table1": (TABLE1_CSV, table1_rows),
     "configurations": (CONFIGURATIONS_CSV, configuration_rows),
     "table2": (TABLE2_CSV, table2_records),
     "splits": (SPLITS_CSV, split_rows),
     "dose": (DOSE_CSV, dose_rows),
+    "client_effects": (CLIENT_EFFECTS_CSV, client_effect_rows),
     "limiters": (LIMITERS_CSV, limiter_rows),
 }
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from analysis.captures.limiter import Limiter
+from analysis.measures.client_effect import ClientEffectRow, Effect
 from analysis.measures.dose import DoseRow
 from analysis.measures.limiters import LimiterRow
 from analysis.measures.pairs import Metric
@@ -176,7 +177,9 @@ def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 5) -> Cells:
     bins = BIN_NAMES if detail > 3 else ()
     open_ended = detail > 2 and any(row.undecided.count or row.tie.count for row in rows)
     by_part = detail > 1 and any(row.handshake is not None for row in rows)
-    cells = [["comparison", "verdict", "typical", *(["median"] if detail > 1 else [])]]
+    has_differences = detail > 3 and any(row.differs_in for row in rows)
+    cells = [["comparison", *(["differs in"] if has_differences else []), "verdict", "typical"]]
+    cells[0] += ["median"] if detail > 1 else []
     cells[0] += ["gain %", "lose %"] if detail else []
     cells[0] += (
         ["faster %", "slower %", *(["equal %", "undecided %"] if open_ended else []), *bins] if detail > 2 else []
@@ -184,7 +187,8 @@ def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 5) -> Cells:
     cells[0] += ["handshake", "transfer"] if by_part else []
     cells[0] += [*(["p"] if detail == 5 else []), *(["q"] if detail else []), "domains", "runs"]
     for row in rows:
-        line = [row.comparison.name, verdict_words(row), typical_interval(row.typical)]
+        line = [row.comparison.name, *([row.differs_in or "–"] if has_differences else [])]
+        line += [verdict_words(row), typical_interval(row.typical)]
         line += [median_text(row.median)] if detail > 1 else []
         line += [domains(row.gain), domains(row.lose)] if detail else []
         if detail > 2:
@@ -250,6 +254,24 @@ def dose_cells(rows: Sequence[DoseRow]) -> Cells:
         for part in (row.acted, row.idle):
             line += [str(part.n), percent(part.faster), median_interval(part.median)]
         cells.append([*line, str(row.unknown.n)])
+    return cells
+
+
+def change_text(median: Median) -> str:
+    """A ratio of times as a change: `+4.2 % [+3.1, +5.0]`, without the interval if there is none; `–` if unknown."""
+    if median.value is None or math.isinf(median.value):
+        return "–"
+    ends = [f"{100 * (end - 1):+.1f}" for end in (median.low, median.high) if end is not None and math.isfinite(end)]
+    return f"{100 * (median.value - 1):+.1f} %" + (f" [{', '.join(ends)}]" if len(ends) == 2 else "")
+
+
+def client_effect_cells(rows: Sequence[ClientEffectRow]) -> Cells:
+    """Heading and rows: how much longer a download took, by what differs."""
+    cells = [["what differs", "time of", "over that of", "n", "domains", "change of the time"]]
+    for row in rows:
+        over = "the run's QUIC clients (median)" if row.what is Effect.CLIENT else row.over
+        what = row.what.value.replace("_", " ")
+        cells.append([what, row.name, over, str(row.n), str(row.domains), change_text(row.median)])
     return cells
 
 

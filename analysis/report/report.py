@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 import core
 from analysis.captures.limiter import Limiter
-from analysis.measures import dose, limiters, order, stopping, tables
+from analysis.measures import client_effect, costs, dose, limiters, order, speedup, stopping, tables
 from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset
 from analysis.measures.folders import writing
@@ -101,7 +101,8 @@ def heat(share: PairShare) -> str:
 
 
 def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
-    main = tables.table2(dataset, metric=options.metric, selection=options.selection)
+    samples = costs.samples(dataset, metric=options.metric, selection=options.selection)
+    main = tables.table2(dataset, metric=options.metric, selection=options.selection, samples=samples)
     limited = limiters.limiters(dataset)
     doses = dose.dose_rows(dataset, metric=options.metric, selection=options.selection)
     states = tables.configurations(dataset)
@@ -109,6 +110,8 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
     pages, left_out = targets.views(dataset.records, limit=options.targets)
     runs = [run.run for page in pages for run in page.runs]
     drawn, undrawn = series.documents(dataset, runs)
+    by_client = client_effect.client_effects(dataset.design, samples) if options.metric is Metric.TIME else []
+    over_tcp = client_effect.against_tcp(dataset.design) if by_client else []
     plot = plots.forest(main, findings.findings(main, doses))
     pairs = points.points(dataset, metric=options.metric, selection=options.selection)
     point_document, runs_left_out = points.document(pairs, dataset.design.comparisons)
@@ -122,6 +125,7 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "table2": main,
         "splits": main,
         "dose": doses,
+        "client_effects": by_client,
         "limiters": limited,
     }
     csv = {name: records.csv_table(name, rows) for name, rows in of_tables.items()}
@@ -165,6 +169,10 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "evidence": render.evidence_cells(main),
         "by_limiter": render.by_limiter_cells(main),
         "dose": render.dose_cells(doses) if doses else None,
+        "client_effects": render.client_effect_cells(by_client) if by_client else None,
+        "client_effect_sentence": findings.client_effect_sentence(by_client),
+        "client_forest": plots.forest(speedup.speedup_rows({"": samples}, over_tcp), []),
+        "client_forest_over": over_tcp[0].vs if over_tcp else "",
         "limiters": render.limiter_cells(limited) if limited else None,
         "limiter_bars": plots.bars(limited),
         "limiter_order": list(Limiter),

@@ -51,6 +51,9 @@ CHUNK_BYTES = 1 << 19
 DRAIN_S = 2.0
 """Time to wait, after the last byte, for the server's FIN, so that it is in the capture. Not included in any time."""
 
+_END_S = 0.3
+"""Time to wait, after the last announced byte, for the end of its stream. Not included in any time."""
+
 _SETUP_S = 5.0
 _LONGEST_WAIT_S = 1.0
 _LAST_SENTENCES = 5
@@ -167,8 +170,8 @@ class _Download:
             self._note_start()
             result = self._result()
             if self._is_over():
-                break
-            if result is not None:
+                self._let_it_end(has_ended=result is not None)
+            elif result is not None:
                 self._take_result(*result)
             elif time.monotonic() >= document.deadline:
                 document.spent()
@@ -178,6 +181,16 @@ class _Download:
                     is_verbose = False
                 self._wait()
         self._finish()
+
+    def _let_it_end(self, *, has_ended: bool) -> None:
+        """After the last byte: libcurl closes a transfer that has ended, and just drops one that is cut, so that a QUIC
+        server would go on for seconds."""
+        until = time.monotonic() + _END_S
+        while self.document.values["outcome"] == Outcome.OK and not has_ended and time.monotonic() < until:
+            readable, writable, broken = self._multi.fdset()
+            select.select(readable, writable, broken, 0.01)
+            self._multi.perform()
+            has_ended = self._result() is not None
 
     def _is_over(self) -> bool:
         return self.document.is_over  # a call, as mypy takes the attribute for unchanged by callbacks
@@ -271,7 +284,7 @@ class _Download:
             document.take_body(data)
             if not self._is_over() and document.is_whole:
                 document.end_of_body()  # all announced bytes are here; their stream need not have ended
-        return -1 if self._is_over() else None
+        return -1 if self._is_over() and document.values["outcome"] != Outcome.OK else None
 
     def _take_result(self, code: int, text: str) -> None:
         document = self.document

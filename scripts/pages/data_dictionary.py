@@ -19,6 +19,7 @@ from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.limiter import Limiter
 from analysis.evidence.rows import downloads_schema
 from analysis.measures import tables
+from analysis.measures.client_effect import ClientEffectRow
 from analysis.measures.limiters import LimiterRow
 from analysis.measures.pair_table import COLUMNS as PAIR_COLUMNS
 from analysis.measures.rows import BIN_NAMES, LARGER_CLUSTERS
@@ -138,6 +139,7 @@ JSON: dict[str, type] = {
 CSV: dict[str, tuple[type, Sequence[str]]] = {
     "tables/table1.csv": (tables.Table1Row, records.TABLE1_CSV),
     "tables/configurations.csv": (tables.ConfigurationRow, records.CONFIGURATIONS_CSV),
+    "tables/client_effects.csv": (ClientEffectRow, records.CLIENT_EFFECTS_CSV),
     "tables/limiters.csv": (LimiterRow, records.LIMITERS_CSV),
     "tables/published/congestion.csv": (CongestionRow, published.CONGESTION_CSV),
 }
@@ -298,6 +300,9 @@ LAB_PATHS = [
 TABLE_MEANINGS = {
     **{name.value: f"Share of the downloads that this limited (`Limiter`): {name.value}." for name in Limiter},
     **{f"{name}_time": "Share of the time of an answer, mean of the downloads." for name in Limiter},
+    "ratio": "Median ratio of the times, over domains; above 1 is slower. Empty if only bounds are known.",
+    **{f"ratio_{end}": f"{end.capitalize()} end of its 95 % interval." for end in ("low", "high")},
+    **{f"ratio_{end}": f"It is {end} this, where only bounds are known." for end in ("least", "most")},
     "planned": "Planned downloads, without warm-ups.",
     "ok": "Downloads of the whole file.",
     "ok_share": "ok / planned.",
@@ -420,6 +425,7 @@ TABLE2_MEANINGS = {
     "failed_vs_only": "Planned runs in which only the reference failed.",
     "failed_both": "Planned runs in which both failed.",
     "p_mcnemar": "McNemar's test: did one side fail on more domains than the other?",
+    "differs_in": "What the two sides differ in: client, transport, HTTP version, options; empty: nothing, or unknown.",
 }
 
 LARGER_MEANINGS = {

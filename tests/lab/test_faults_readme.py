@@ -40,3 +40,25 @@ def test_the_lab_section(world: Any) -> None:
     )
     assert "The lab is right." in done.stdout
     assert world.upshift(*down).stdout == "Removed: small.\n"
+
+
+@pytest.mark.soak  # two campaigns: minutes
+def test_the_campaign_section(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Line by line, as a user with sudo types it; what sudo has made is the user's."""
+    section = README.read_text(encoding="utf-8").partition("## A campaign\n")[2].partition("\n## ")[0]
+    lines = re.findall(r"^    ((?:sudo )?upshift .*?)(?:\s{2,}#.*)?$", section, re.M)
+    assert [shlex.split(line.removeprefix("sudo "))[1] for line in lines] == [
+        *("plan", "run", "status", "tables", "report", "run", "compare")
+    ]
+    (world.folder / "examples").symlink_to(README.parent / "examples")
+    monkeypatch.chdir(world.folder)
+    for line in lines:
+        as_root = line.startswith("sudo ")
+        for name in ("SUDO_UID", "SUDO_GID"):
+            monkeypatch.setenv(name, "65533") if as_root else monkeypatch.delenv(name, raising=False)
+        done = world.upshift(*shlex.split(line.removeprefix("sudo "))[1:])
+        # A busy host may void runs: that is an exit code of its own, and no fault of the command.
+        assert done.returncode == 0 or "not usable" in done.stderr, (line, done.stdout, done.stderr)
+        if as_root:
+            made = list((world.folder / line.split()[-1]).rglob("*"))
+            assert made and {path.lstat().st_uid for path in made} == {65_533}

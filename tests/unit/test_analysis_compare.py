@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,8 @@ def test_exit_codes_and_formats(tmp_path: Path) -> None:
     worse = folder(tmp_path / "worse", downloads(3, slower("WS", 1.2)), kernel="6.9")
     code, text, _ = command(a, same)
     assert (code, text.splitlines()[0][:34]) == (0, "No row got worse by more than 5 %.")
+    assert len(re.findall(r"The same in both, ok of 100\.0 %: BL", text)) == 1
+    assert not re.search(r" ok +\d+ +100\.0 +100\.0 ", text)
     code, text, _ = command(a, worse)
     assert code == 1
     assert "Worse by more than 5 %: WS (time), WS vs BL (speed-up)." in text

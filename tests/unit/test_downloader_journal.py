@@ -11,15 +11,17 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, Transport, VoidReason
-from core.errors import PlaceError, UsageError
+from core.errors import IncompleteError, PlaceError, UsageError
 from core.files import store
 from core.files.disk import folder_lock
 from core.files.journal import environment, open_journals
 from core.system.place import FlowCount, Suitability
+from downloader import clients
 from downloader.campaign.plan import PlannedRun
 from downloader.client import ClientResult
 from downloader.execution.calls import Resolution
@@ -51,6 +53,7 @@ def download(run: PlannedRun, position: int, *, attempt: int = 1, sha: str = "a"
         iteration=run.iteration,
         target=run.target,
         configuration=Configuration(name=run.configurations[position], client="requests"),
+        client=clients.ALL["requests"],
         position=position,
         attempt=attempt,
         budget_s=9.0,
@@ -389,3 +392,30 @@ def test_two_downloads_with_one_client_port_void_their_run() -> None:
     assert reused_port([first, second, dataclasses.replace(again, server_ip="198.18.9.9")]) is None
     unknown = dataclasses.replace(first, local_port=None)
     assert reused_port([unknown, unknown]) is None
+
+
+@pytest.mark.parametrize(("void", "of"), [(3, 4), (1, 20), (0, 4)])
+def test_a_campaign_of_void_runs_does_not_end_well(tmp_path: Path, void: int, of: int) -> None:
+    from downloader.execution.run import _summary
+    from upshift.commands import run as command
+
+    journal = Journal.open(tmp_path / "vantage" / "A", runs(of), plan_hash="h")
+    for run in runs(of):
+        journal.begin(run.number)
+        rows = [download(run, position) for position in range(len(NAMES))]
+        disturbed = LATE if run.number < void else None
+        journal.accept(run.number, rows if disturbed is None else mark_void(rows, disturbed), void=disturbed)
+    summary = _summary({"A": journal}, stopped=False, ended_by=None)
+    journal.close()
+    sentence = f"{void} of {of} measurement runs are not usable: emulator late" if void else ""
+    assert (summary.not_usable, summary.complete, summary.ok) == (sentence, True, of * len(NAMES))
+    inspection: Any = object()
+    if void / of > 0.1:
+        with pytest.raises(IncompleteError, match=sentence) as error:
+            command.complete(summary, inspection, tmp_path)
+        assert error.value.exit_code == 1
+    else:
+        assert command.complete(summary, inspection, tmp_path) is inspection
+    nothing = dataclasses.replace(summary, ok=0, failed=of * len(NAMES), causes={"dns_error": of})
+    with pytest.raises(IncompleteError, match=r"no download is ok .most often: dns_error"):
+        command.complete(nothing, inspection, tmp_path)

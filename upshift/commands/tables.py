@@ -53,6 +53,7 @@ class Which(StrEnum):
     SPEEDUPS = "2"
     SPLITS = "splits"
     DOSE = "dose"
+    CLIENTS = "clients"
     LIMITERS = "limiters"
 
 
@@ -116,7 +117,8 @@ def tables(
         Which,
         typer.Option(
             "--table",
-            help="Print only Table 1, Table 2, Table 2 by what limited the reference or by dose, or limiters.",
+            help="Print only Table 1, Table 2, Table 2 by what limited the reference or by dose, what "
+            "clients do, or limiters.",
         ),
     ] = Which.ALL,
     unproven: Unproven = False,
@@ -162,7 +164,7 @@ def tables(
     slower, q is the false discovery rate over all tests; the verdict is faster or slower (at least, or perhaps less
     than 2 %), equivalent, mixed by what tells who gains, or undecided.
     By dose, each row of an option is split into runs in which it took effect (ECN: a mark was seen) and others.
-    Written to DIR/tables/: table1, configurations, table2, splits, dose and limiters as .csv and .md, and
+    Written to DIR/tables/: table1, configurations, table2, splits, dose, client_effects and limiters as .csv, .md, and
     pairs.parquet, a row per pair; what is made with quirks or beside a paper to DIR/tables/published/.
     """
     from analysis import api
@@ -200,6 +202,7 @@ def tables(
         Which.SPEEDUPS: ("table2",),
         Which.SPLITS: ("splits",),
         Which.DOSE: ("dose",),
+        Which.CLIENTS: ("client_effects",),
         Which.LIMITERS: ("limiters",),
     }
     names = only.get(which, made.names)
