@@ -8,7 +8,7 @@ from downloader.preset import Preset
 
 _LEVELS = next(one.levels for one in paper.CONFIGURATIONS if one.name == paper.FULL)
 _TCP, _FIRST, _AGAIN = "curl-h2", "quiche", "quiche2"
-_CLIENTS = ("aioquic", _FIRST, "curl-h3")
+_CLIENTS = ("aioquic", _FIRST, "quinn", "curl-h3")
 
 QUIC_CLIENTS = Preset(
     name="quic-clients",

@@ -79,7 +79,7 @@ def test_gets_the_file(client: Client, caddy: Any) -> None:
         assert result.tcp is None and result.quic is not None and result.socket_drops == 0
         assert result.quic.get("version") in (None, QUIC_V1), "None: inspection reads it from the capture"
         if (parameters := result.quic.get("transport_parameters")) is not None:
-            assert parameters["peer"]["initial_max_data"] > 0
+            assert parameters["peer"] is None or parameters["peer"]["initial_max_data"] > 0
             assert parameters["local"]["initial_max_data"] == window(client)
 
 

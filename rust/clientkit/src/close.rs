@@ -83,9 +83,18 @@ fn named(name: Option<&str>) -> String {
     name.map(|name| format!(" {name}")).unwrap_or_default()
 }
 
-/// The name of an HTTP/3 error code (RFC 9114, section 8.1).
+/// The server gave the response up, with an HTTP/3 error code.
 #[must_use]
-pub fn http3_name(code: u64) -> Option<&'static str> {
+pub fn stream_reset(code: u64) -> Verdict {
+    let name = http3_name(code).unwrap_or("no registered code");
+    Verdict::failed(
+        Failure::ConnectionReset,
+        &format!("the peer reset the stream: {code:#x} {name}"),
+    )
+}
+
+/// The name of an HTTP/3 error code (RFC 9114, section 8.1).
+fn http3_name(code: u64) -> Option<&'static str> {
     const NAMES: [&str; 17] = [
         "H3_NO_ERROR",
         "H3_GENERAL_PROTOCOL_ERROR",

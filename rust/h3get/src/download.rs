@@ -4,7 +4,9 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use clientkit::{Clock, Outcome, Record, Request, Usage, Verdict, one_line, seconds};
+use clientkit::{
+    Clock, Outcome, RECEIVE_SIZE, Record, Request, Socket, Usage, Verdict, one_line, seconds,
+};
 use nix::errno::Errno;
 
 use crate::acks::Acks;
@@ -14,7 +16,6 @@ use crate::exchange::Exchange;
 use crate::options::Quiche;
 use crate::order::Order;
 use crate::quic::{self, QuicFacts, SetupError};
-use crate::socket::{RECEIVE_SIZE, Socket};
 
 /// Datagrams to take in before acknowledgements go out; more would starve the server's congestion control.
 const DATAGRAMS_PER_ROUND: usize = 64;

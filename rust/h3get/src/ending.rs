@@ -1,6 +1,6 @@
 //! How a download ended, where quiche or its HTTP/3 says so.
 
-use clientkit::{Close, Failure, Verdict, http3_name};
+use clientkit::{Close, Failure, Verdict};
 use quiche::h3;
 
 use crate::quic;
@@ -39,15 +39,6 @@ pub fn of_connection(
     }
     let reset = || Verdict::failed(Failure::ConnectionReset, "the peer sent a stateless reset");
     connection.is_closed().then(reset)
-}
-
-/// The server gave the response up.
-pub fn of_reset(code: u64) -> Verdict {
-    let name = http3_name(code).unwrap_or("no registered code");
-    Verdict::failed(
-        Failure::ConnectionReset,
-        &format!("the peer reset the stream: {code:#x} {name}"),
-    )
 }
 
 /// Its HTTP/3 cannot be read.

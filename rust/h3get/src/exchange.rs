@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use clientkit::{Field, Outcome, Request, Response, Verdict};
+use clientkit::{Field, Outcome, RECEIVE_SIZE, Request, Response, Verdict, stream_reset};
 use quiche::h3::{self, NameValue};
 
 use crate::dump::Dump;
 use crate::ending;
-use crate::socket::RECEIVE_SIZE;
 
 /// The first unidirectional stream of a client, which quiche's HTTP/3 takes for control.
 const CONTROL_STREAM: u64 = 2;
@@ -67,7 +66,7 @@ impl Exchange {
                 }
                 Ok((stream, h3::Event::Data)) => self.read_body(connection, stream, now),
                 Ok((_, h3::Event::Finished)) => Some(self.response.on_finished()),
-                Ok((_, h3::Event::Reset(code))) => Some(ending::of_reset(code)),
+                Ok((_, h3::Event::Reset(code))) => Some(stream_reset(code)),
                 Ok((_, h3::Event::GoAway | h3::Event::PriorityUpdate)) => None, // our request is under way already
                 Err(h3::Error::Done) if self.response.is_whole() => {
                     Some(self.response.on_finished())
@@ -151,7 +150,7 @@ impl Exchange {
                 }
                 Err(h3::Error::Done) => return None,
                 Err(h3::Error::TransportError(quiche::Error::StreamReset(code))) => {
-                    Some(ending::of_reset(code))
+                    Some(stream_reset(code))
                 }
                 Err(error) => Some(ending::of_http3(&error)),
             };

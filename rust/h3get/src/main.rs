@@ -10,7 +10,6 @@ mod exchange;
 mod options;
 mod order;
 mod quic;
-mod socket;
 
 use std::process::ExitCode;
 

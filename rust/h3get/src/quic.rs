@@ -9,13 +9,12 @@ use std::time::Duration;
 use boring::error::ErrorStack;
 use boring::rand::rand_bytes;
 use boring::ssl::{SslCipherRef, SslContextBuilder, SslMethod, SslRef};
-use clientkit::{Library, Request, one_line};
+use clientkit::{Library, Request, Socket, one_line};
 use quiche::{Config, Connection, ConnectionId};
 use serde::Serialize;
 use thiserror::Error;
 
 use crate::options::Quiche;
-use crate::socket::Socket;
 
 /// The crate `quiche`; a test compares its version with `Cargo.lock`.
 pub const LIBRARY: Library = Library {

@@ -2,7 +2,7 @@
 
 use std::io::IoSliceMut;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -27,10 +27,13 @@ pub struct Batch {
 }
 
 /// A UDP socket that talks to one server.
+#[derive(Debug)]
 pub struct Socket {
     inner: UdpSocket,
     control: Vec<u8>,
+    /// This side.
     pub local: SocketAddr,
+    /// The server.
     pub peer: SocketAddr,
     /// The kernel merges datagrams for this socket.
     pub gro: bool,
@@ -42,11 +45,20 @@ pub struct Socket {
     pub drops: u32,
 }
 
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.as_fd()
+    }
+}
+
 impl Socket {
     /// Opens the socket. Nothing is sent; `connect` on UDP only picks route and local address.
     ///
     /// Of the receive buffer that is requested, the kernel grants at most `net.core.rmem_max` (and doubles it, for its
     /// own bookkeeping). `SO_RCVBUFFORCE` is not used: the result must not depend on who runs the client.
+    ///
+    /// # Errors
+    /// There is no socket, or no route.
     pub fn open(peer: SocketAddr, gro: bool, receive_buffer: usize) -> Result<Self, Errno> {
         let any: IpAddr = if peer.is_ipv4() {
             Ipv4Addr::UNSPECIFIED.into()
@@ -76,6 +88,9 @@ impl Socket {
     }
 
     /// Takes what is waiting, without blocking; `None` when nothing is.
+    ///
+    /// # Errors
+    /// The kernel's, e.g. that the port is closed.
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Batch>, Errno> {
         let mut slices = [IoSliceMut::new(buffer)];
         let descriptor = self.inner.as_raw_fd();
@@ -105,6 +120,9 @@ impl Socket {
     }
 
     /// Sends one datagram. A full buffer is waited out briefly; then the datagram counts as lost, as on any path.
+    ///
+    /// # Errors
+    /// The kernel's, e.g. that the port is closed.
     pub fn send(&self, datagram: &[u8]) -> Result<(), Errno> {
         for _ in 0..2 {
             match send(self.inner.as_raw_fd(), datagram, MsgFlags::empty()) {
@@ -118,6 +136,9 @@ impl Socket {
     }
 
     /// Sleeps until something can be received, at most for `patience`.
+    ///
+    /// # Errors
+    /// The kernel's.
     pub fn wait_readable(&self, patience: Duration) -> Result<(), Errno> {
         self.wait(PollFlags::POLLIN, patience)
     }

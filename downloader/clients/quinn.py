@@ -1,0 +1,17 @@
+"""`quinn`: HTTP/3 in Rust by another QUIC stack than quiche's, by our program quinnget (rust/quinnget)."""
+
+from __future__ import annotations
+
+from core.domain import Transport
+from downloader.client import Client
+from downloader.clients._options import RECEIVE_BUFFER, WINDOWS
+
+QUINN = Client(
+    name="quinn",
+    help="HTTP/3 over QUIC by quinn, h3 and rustls (Rust, release build).",
+    transport=Transport.QUIC,
+    http="3",
+    program="quinnget",
+    packages=("upshift-quinnget",),
+    options=(*WINDOWS, RECEIVE_BUFFER),
+)
