@@ -79,17 +79,20 @@ def draw(plot: Plot, kind: str, *, inline: bool = False) -> bytes:
     rows, columns = levels["rows"], levels["columns"]
     with canvas(kind, _size(plot), style=_STYLE, transparent=inline) as (drawn, out):
         axes = drawn.subplots(len(rows), len(columns), squeeze=False, sharex=True, sharey="col")
-        for down, row in enumerate(rows):
-            for across, column in enumerate(columns):
-                axis = axes[down][across]
-                _panel(axis, plot, row, column, last=across + 1 == len(columns))
-                if down == 0 and column:
-                    axis.set_title(_named(plot.figure.draw.columns, column), fontsize=9)
-                if across == 0:
-                    label = _unit_of(plot.figure.metric)
-                    axis.set_ylabel(f"{_named(plot.figure.draw.rows, row)}\n{label}" if row else label)
-                if down + 1 == len(rows):
-                    axis.set_xlabel(_unit_of(plot.figure.draw.x))
+        panels = [
+            (axes[down][across], row, column) for down, row in enumerate(rows) for across, column in enumerate(columns)
+        ]
+        for axis, row, column in panels:
+            _panel(axis, plot, row, column, last=column == columns[-1])
+        for axis, row, column in panels:  # once all data of a shared axis are there
+            _finish(axis, plot, row, column)
+            if row == rows[0] and column:
+                axis.set_title(_named(plot.figure.draw.columns, column), fontsize=9)
+            if column == columns[0]:
+                label = _unit_of(plot.figure.metric)
+                axis.set_ylabel(f"{_named(plot.figure.draw.rows, row)}\n{label}" if row else label)
+            if row == rows[-1]:
+                axis.set_xlabel(_unit_of(plot.figure.draw.x))
         handles = list(_legend(plot))
         if handles:
             across = max(1, int(_size(plot)[0] / 1.6))
@@ -112,8 +115,7 @@ def _panel(axis: Any, plot: Plot, row: str, column: str, *, last: bool) -> None:
     levels, draw_as = plot.levels, plot.figure.draw
     series = [(colour, hatch) for colour in levels["colour"] for hatch in levels["hatch"]]
     series = [one for one in series if any((row, column, *one, x) in plot.rows for x in levels["x"])]
-    numbers = _numbers(levels["x"]) if draw_as.kind == "lines" else None
-    places = dict(zip(levels["x"], numbers or range(len(levels["x"])), strict=True))
+    places = _places(plot)
     other = axis.twinx() if plot.second else None
     for at, (colour, hatch) in enumerate(series):
         look = (levels["colour"].index(colour), levels["hatch"].index(hatch))
@@ -131,9 +133,6 @@ def _panel(axis: Any, plot: Plot, row: str, column: str, *, last: bool) -> None:
         if other is not None:
             second = [plot.second[row, column, colour, hatch, x].mean for x in xs]
             other.plot(at_x, second, "D:", markersize=3.5, markerfacecolor="none", color=INK, linewidth=0.6)
-    if draw_as.round_trips:
-        _round_trips(axis, plot, row, column, places, whole=numbers is not None)
-    _scales(axis, plot, places, numbers)
     if other is not None:
         other.set_ylim(bottom=min(0.0, other.get_ylim()[0]))
         other.spines["right"].set_visible(last)
@@ -203,28 +202,42 @@ def _round_trips(axis: Any, plot: Plot, row: str, column: str, places: Mapping[s
             return
 
 
-def _scales(axis: Any, plot: Plot, places: Mapping[str, float], numbers: Sequence[float] | None) -> None:
-    log = plot.figure.draw.log
-    if numbers is not None and "x" in log and min(numbers) > 0:
+def _places(plot: Plot) -> dict[str, float]:
+    """Value of x -> where it is: lines are over numbers, if all values are."""
+    texts = plot.levels["x"]
+    numbers = _numbers(texts) if plot.figure.draw.kind == "lines" else None
+    return dict(zip(texts, numbers or map(float, range(len(texts))), strict=True))
+
+
+def _finish(axis: Any, plot: Plot, row: str, column: str) -> None:
+    """Scales, ticks, and lines at whole round trips."""
+    draw_as, places = plot.figure.draw, _places(plot)
+    over_numbers = draw_as.kind == "lines" and _numbers(list(places)) is not None
+    if over_numbers and "x" in draw_as.log and min(places.values()) > 0:
         axis.set_xscale("log")
         axis.minorticks_off()
     ticks, labels = list(places.values()), list(places)
-    axis.set_xticks(ticks, labels, rotation=90 if _crowded(ticks, labels, is_log=axis.get_xscale() == "log") else 0)
-    if numbers is None:
+    characters = 14 * _size(plot)[0] / len(plot.levels["columns"])
+    axis.set_xticks(
+        ticks, labels, rotation=90 if _crowded(ticks, labels, characters, axis.get_xscale() == "log") else 0
+    )
+    if not over_numbers:
         axis.set_xlim(-0.6, len(ticks) - 0.4)
-    if "y" in log:
+    if "y" in draw_as.log:
         axis.set_yscale("log")
-    elif all(row.mean >= 0 for row in plot.rows.values()):
+    elif all(one.mean >= 0 for one in plot.rows.values()):
         axis.set_ylim(bottom=0)  # intervals of few repetitions may reach below
+    if draw_as.round_trips:
+        _round_trips(axis, plot, row, column, places, whole=over_numbers)
 
 
-def _crowded(ticks: Sequence[float], labels: Sequence[str], *, is_log: bool) -> bool:
-    """Whether labels of ticks would touch in a panel of usual width."""
+def _crowded(ticks: Sequence[float], labels: Sequence[str], characters: float, is_log: bool) -> bool:
+    """Whether labels of ticks would touch in a panel of so many characters."""
     places = [math.log(tick) for tick in ticks] if is_log else list(ticks)
     span = (max(places) - min(places)) or 1.0
     order = sorted(range(len(places)), key=places.__getitem__)
     gaps = [(places[after] - places[before]) / span for before, after in itertools.pairwise(order)]
-    return any(gap < 0.012 * len(labels[at]) for gap, at in zip(gaps, order, strict=False))
+    return any(gap * characters < len(labels[at]) + 2 for gap, at in zip(gaps, order, strict=False))
 
 
 def _legend(plot: Plot) -> Iterator[Any]:

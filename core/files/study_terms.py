@@ -19,6 +19,8 @@ from core.files.disk import parse_size
 PACKET_BYTES = 1500
 WINDOWS = (1, 2, 3, 4, 6, 8, 10, 16, 20, 32, 50, 64, 100, 128, 300, 2000)
 """Initial windows that the servers of the lab have an address for [segments]."""
+ANSWER_BYTES = (64, 50_000_000)
+"""Smallest and largest answer of the lab's senders, with its head."""
 MOST_MBIT = 300.0
 """Fastest path that the emulator keeps to."""
 LONGEST_MS = 10_000.0
@@ -137,7 +139,20 @@ class Knobs:
             ),
             (self.iw not in WINDOWS and not sends_self, f"iw {self.iw} has no address in the lab"),
             (sends_self and self._loses, "grow counts in loss-free flows only, and this path loses packets"),
+            (
+                sum(map(bool, (self.loss_percent, self.drop, self.lost.down))) > 1,
+                "loss_percent, drop and lost.down: the emulator has one of them on a path",
+            ),
+            (
+                any(not name.startswith(("net.ipv4.", "net.ipv6.")) for name in self.sysctls),
+                "sysctls have a name that is not in net.ipv4 or net.ipv6, so it may be the whole host's",
+            ),
+            (self.beside == "elephant" and self.rate_mbit is None, "an elephant has no link to fill without rate_mbit"),
             (not self.objects and not self.html, "neither html nor objects is set"),
+            (
+                any(not ANSWER_BYTES[0] <= size <= ANSWER_BYTES[1] for size in (self.html or 1000, *self.objects)),
+                "an answer has {} to {} bytes, its head too".format(*ANSWER_BYTES),
+            ),
             (self.client != "kernel" and len(self.objects) != 1, "iwprobe fetches one object"),
             (self.client != "kernel" and bool(self.html), "html is for the kernel's client only"),
             (self.client != "kernel" and self.connections > 1, "connections are for the kernel's client only"),

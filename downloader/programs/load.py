@@ -104,7 +104,8 @@ class Connection:
 
     Args:
         take: gives the objects that it asks for next; none: it is idle.
-        arrived: called with the bytes that have arrived, after they were counted here.
+        arrived: called with the number of bytes that have arrived.
+        ended: called when it has all that it asked for.
     """
 
     def __init__(
@@ -112,9 +113,10 @@ class Connection:
         sockets: Sockets,
         address: str,
         take: Callable[[], list[Object]],
-        arrived: Callable[[Connection, int], None],
+        arrived: Callable[[int], None],
+        ended: Callable[[Connection], None],
     ) -> None:
-        self._take, self._arrived = take, arrived
+        self._take, self._arrived, self._ended = take, arrived, ended
         self._left, self._head = 0, b""
         self._told: bytearray | None = None
         self.info: dict[str, Any] | None = None
@@ -122,7 +124,6 @@ class Connection:
         self.sock = sockets.connect(address, self._connected)
 
     def _connected(self) -> None:
-        self.port = self.sock.getsockname()[1]
         self._sockets.watch(self.sock, selectors.EVENT_READ, self._read)
         self.ask()
 
@@ -148,7 +149,7 @@ class Connection:
             self._told += data
             _, _, body = bytes(self._told).partition(b"\r\n\r\n")
             if body.endswith(b"}"):
-                self.info = {"port": self.port, **json.loads(body)}
+                self.info = json.loads(body)
             return
         if len(self._head) < 12:
             self._head += data[:12]
@@ -157,11 +158,9 @@ class Connection:
         self._left -= len(data)
         if self._left < 0:
             raise FailedError("the answer is longer than asked for")
-        self._arrived(self, len(data))
-
-    @property
-    def idle(self) -> bool:
-        return not self._left
+        self._arrived(len(data))
+        if not self._left:
+            self._ended(self)
 
 
 def _once(objects: list[Object]) -> Callable[[], list[Object]]:
@@ -184,7 +183,7 @@ class Load:
         self.flights = 0
         self.ended_ns = 0
         self.acted = False
-        """Whether a request was or could have been sent since this was set to False."""
+        """Whether a request was sent, or an answer ended, since this was set to False."""
 
     def start(self) -> None:
         """Begins to connect."""
@@ -198,7 +197,8 @@ class Load:
             self.acted = True
             return take()
 
-        self.connections.append(Connection(self._sockets, self._address, next_objects, self._arrived))
+        connection = Connection(self._sockets, self._address, next_objects, self._arrived, self._ended)
+        self.connections.append(connection)
 
     def _open_all(self) -> None:
         self._html = None
@@ -211,14 +211,17 @@ class Load:
             for _ in range(self._count):
                 self._open(lambda: [self._objects.popleft()] if self._objects else [])
 
-    def _arrived(self, connection: Connection, size: int) -> None:
+    def _arrived(self, size: int) -> None:
         now = time.monotonic_ns()
         self._left -= size
         self.flights += now - self.ended_ns > self._gap_ns
         self.ended_ns = now
-        if connection.idle and self._html is not None:
+
+    def _ended(self, connection: Connection) -> None:
+        self.acted = True
+        if self._html is not None:
             self._open_all()
-        elif connection.idle:
+        else:
             connection.ask()
 
     @property
@@ -336,6 +339,7 @@ class Client:
             }
             if rival is not None:
                 answer["neighbour_mbit"] = rival.received * 8e3 / max(time.monotonic_ns() - self._began_ns, 1)
+            answer["ports"] = [connection.sock.getsockname()[1] for connection in mine.connections]
             told = self._told(mine) if mine.done else []
             return {**answer, "flights": mine.flights, "waited_s": waited, "connections": told}
         finally:

@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from analysis.study.claims import Verdict
+from analysis.study.claims import judge as judge_claims
 from analysis.study.expected import compare
 from analysis.study.flows import read
 from core.errors import LabError
@@ -129,3 +131,31 @@ def test_a_lab_of_another_process_is_left_alone(lab_host: Path) -> None:
             LabError, match="is up already, and its paths are not changed; run: upshift lab down studies"
         ):
             lab.set_path(CLIENT, "sender-1", PathSpec(rtt_ms=10, rate_mbit=10), uplink_mbit=10)
+
+
+def _same_senders() -> str:
+    """A study with two senders that are the same, and 20 claims that they differ by 0.1 % at most."""
+    cells = 'rate_mbit = [4, 7, 26, 100]\nrtt_ms = [30]\nqueue = ["bdp x 1"]\niw = [4, 10, 16, 32, 50]\n'
+    claims = "".join(
+        f'[[claim]]\nid = "{rate}-{iw}"\ntext = "the same"\nwhere = {{ rate_mbit = {rate}, iw = {iw} }}\n'
+        'a = { sender = "one" }\nb = { sender = "other" }\nratio = [0.999, 1.001]\n'
+        for rate in (4, 7, 26, 100)
+        for iw in (4, 10, 16, 32, 50)
+    )
+    return (
+        'schema = 1\nname = "same"\nsource = "a test"\nrepetitions = 30\nlanes = "rate_mbit"\n'
+        '[fixed]\nobjects = [73848]\nbeside = "elephant"\n[levels.sender]\none = {}\nother = {}\n'
+        f'[[cells]]\n{cells}sender = ["one", "other"]\nquick = {{ rate_mbit = [26], iw = [10] }}\n{claims}'
+    )
+
+
+@pytest.mark.measures
+@cells("quick", every=[True, False], quick=[True])
+def test_equal_senders_are_not_told_apart(quick: bool, lab_host: Path, tmp_path: Path) -> None:
+    file = tmp_path / "same.toml"
+    file.write_text(_same_senders())
+    study = load(file)
+    rows = made(study, tmp_path / "out", quick=quick)
+    judge(study, tmp_path / "out", rows, quick=quick)
+    judged = judge_claims(read(study, tmp_path / "out", quick=quick))
+    assert not [one for one in judged if one.verdict == Verdict.FAILS]

@@ -100,3 +100,21 @@ def test_a_part_is_killed(part: str, repeats: Repeats, lab_host: Path, tmp_path:
         assert len({(row["rate_mbit"], row["sack"], row["repetition"]) for row in rows}) == len(rows) == PLANNED
         assert {row["outcome"] for row in rows} <= {"ok", "disturbed"}
         assert not [folder for folder in all_labs() if folder.alive()]
+
+
+@pytest.mark.measures
+def test_a_full_disk_ends_the_run_and_is_resumed(root: None, lab_host: Path, tmp_path: Path) -> None:
+    file, disk = tmp_path / "kills.toml", tmp_path / "disk"
+    file.write_text(STUDY)
+    disk.mkdir()
+    run = f"{sys.executable} -m upshift study run {file} --quick --out {disk}/out"
+    script = (
+        f"mount -t tmpfs -o size=144k none {disk}; {run} && exit 9 || echo first $?; mount -o remount,size=64m {disk}; "
+        f"{run}; cp {disk}/out/flows.parquet {tmp_path}"
+    )
+    command = ["unshare", "--mount", "--propagation", "private", "--", "sh", "-ec", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "first 75" in done.stdout
+    assert "free some space there, then run the same command again" in done.stderr
+    assert pq.read_table(tmp_path / "flows.parquet").num_rows == PLANNED

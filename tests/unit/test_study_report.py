@@ -6,7 +6,8 @@ import csv
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from analysis.study.flows import Flows, Sample, cell_rows, describe, read
 from core.errors import UsageError
 from core.files.study import Study
 from core.files.study_terms import METRICS
+from core.pictures import canvas
 from tests.unit.study_samples import COMPETING, EMPTY, slow_start, study, write_flows
 from upshift.commands.study import app
 
@@ -258,6 +260,28 @@ def test_a_figure_has_a_mark_for_each_cell(tmp_path: Path, text: str) -> None:
         cells = [cell for cell in made.cells_of(plot.figure.metric, quick=True) if cell.matches(plot.figure.only)]
         assert len(plot.rows) == len(cells)
         assert figures.draw(plot, "png").startswith(b"\x89PNG")
+
+
+def test_panels_that_share_an_axis_show_all_of_their_bars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second row of panels is taller than the first."""
+    made = study(
+        BOTH.replace("rate_mbit = [10]", "rate_mbit = [10, 0.1]").replace('x = "iw"', 'x = "iw", rows = "rate_mbit"')
+    )
+    write_flows(made, tmp_path, slow_start)
+    drawn = []
+
+    @contextmanager
+    def watched(*arguments: object, **options: object) -> Iterator[object]:
+        with canvas(*arguments, **options) as (figure, out):  # type: ignore[arg-type]
+            yield figure, out
+            drawn.extend(figure.axes)
+
+    monkeypatch.setattr(figures, "canvas", watched)
+    figures.draw(figures.plan(read(made, tmp_path, quick=False))[0], "png")
+    assert len(drawn) == 2
+    for axis in drawn:
+        assert len(axis.patches) == 2
+        assert all(0 < bar.get_height() < axis.get_ylim()[1] for bar in axis.patches)
 
 
 def test_the_page_has_everything_and_runs_nothing(tmp_path: Path) -> None:

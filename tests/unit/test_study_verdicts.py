@@ -64,11 +64,11 @@ def wrong_studies(scene: str, of: str, pairs: int, studies: int) -> float:
 @pytest.mark.parametrize("scene", ["normal", "unequal", "timeouts"])
 @pytest.mark.parametrize("of", ["mean", "sd"])
 def test_at_most_6_percent_of_studies_have_a_wrong_verdict(of: str, scene: str, pairs: int, repeats: Repeats) -> None:
-    studies = repeats(quick=60, soak=1000)
-    allowed = 0.06 if studies >= 1000 else 0.17  # of 60 studies at 6 %, more than 10 with a chance of 0.1 %
+    studies = repeats(quick=30 // pairs, soak=1000)
+    allowed = 0.06 if studies >= 1000 else 0.2  # of 30 studies at 6 %, more than 6 with a chance of 0.2 %
     assert wrong_studies(scene, of, pairs, studies) <= allowed
 
 
 @pytest.mark.thorough
 def test_timeouts_on_one_side_only_are_what_30_repetitions_cannot_see() -> None:
-    assert wrong_studies("one-sided", "mean", 1, 60) > 0.5
+    assert wrong_studies("one-sided", "mean", 1, 60) > 0.3

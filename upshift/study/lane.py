@@ -161,6 +161,8 @@ class Lane:
         else:
             found, waited_ms, ended = self._probe(knobs, address)
         flows = self._emulator.ask("flows", a=client, b=address)["flows"]
+        if "ports" in found:  # a rival may come from the same address
+            flows = [flow for flow in flows if {flow["sport"], flow["dport"]} & found["ports"]]
         found["drops"] = sum(flow["loss"] + flow["tail"] + flow["aqm"] for flow in flows)
         late_ms = max((flow["lateness_max_ns"] for flow in flows), default=0) / 1e6
         reason = self._fault(before, waited_ms, late_ms, found["spent_ms"])
@@ -214,6 +216,7 @@ class Lane:
         found = {
             "time_ms": time_ms,
             "spent_ms": time_ms,
+            "ports": set(told["ports"]),
             "flights": told["flights"],
             "rounds": rounds(knobs, time_ms),
             "retransmissions": sum(end["retransmissions"] for end in ends) if ends else None,
