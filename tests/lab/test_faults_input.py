@@ -59,7 +59,7 @@ FILES: dict[str, tuple[str, str]] = {
     ),
     "unknown lab": (
         'name = "c"\nlab = "tiny"\ntargets = "lab"\n',
-        r"c\.toml: field lab: unknown topology 'tiny'; use one of: anrw, cdn-iw, small; or the path",
+        r"c\.toml: field lab: unknown topology 'tiny'; use one of: anrw, cdn-iw, small, studies; or the path",
     ),
     "missing topology": (
         'name = "c"\nlab = "./none.toml"\ntargets = "lab"\n',
