@@ -308,9 +308,12 @@ def test_comparisons_may_be_added_to_a_finished_campaign(world: World, tmp_path:
     after = description.read(tmp_path)
     assert after is not None and [row.name for row in after.comparisons] == ["wide"]
     assert recorded(tmp_path) == downloads
-    with pytest.raises(UsageError):
-        run(world, campaign(iterations=2, comparisons=[]), targets, tmp_path)
+    with pytest.raises(UsageError, match=r"another plan; changed since: seed \(1, now 9\)"):
+        run(world, campaign(seed=9, comparisons=[]), targets, tmp_path)
     assert description.read(tmp_path) == after, "another plan leaves the folder as it is"
+    longer = run(world, campaign(iterations=2), targets, tmp_path)
+    assert (longer.complete, longer.recorded) == (True, 2 * len(downloads)), "more iterations extend it"
+    assert recorded(tmp_path)[: len(downloads)] == downloads
 
 
 def test_two_vantage_points_never_share_a_target(world: World, tmp_path: Path) -> None:
