@@ -22,7 +22,7 @@ from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.stopping import StoppingOutcome, stoppings
 from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row
-from analysis.report import figures, findings, published, render, report
+from analysis.report import figures, findings, published, records, render, report
 from analysis.report.plots import FirstScreen
 from analysis.report.published import CongestionRow, congestion
 from core import terminal
@@ -89,14 +89,14 @@ class Tables:
     def csv(self, name: str) -> str:
         """One table as CSV, shares 0 to 1."""
         if name == "congestion":
-            return render.csv_text(published.CONGESTION_CSV, map(dataclasses.asdict, self.congestion))
+            return records.csv_text(published.CONGESTION_CSV, map(dataclasses.asdict, self.congestion))
         if name == "table2" and self.by:
-            header = (self.by.value, *render.TABLE2_CSV)
-            return render.csv_text(header, render.table2_records(self.table2, by=self.by.value))
+            header = (self.by.value, *records.TABLE2_CSV)
+            return records.csv_text(header, records.table2_records(self.table2, by=self.by.value))
         if name == "splits" and self.by:
-            rows = render.split_rows(self.table2, by=self.by.value)
-            return render.csv_text((self.by.value, *render.SPLITS_CSV), rows)
-        return render.csv_table(name, self.table2 if name == "splits" else getattr(self, name))
+            rows = records.split_rows(self.table2, by=self.by.value)
+            return records.csv_text((self.by.value, *records.SPLITS_CSV), rows)
+        return records.csv_table(name, self.table2 if name == "splits" else getattr(self, name))
 
     def parts(self, name: str) -> list[tuple[str, render.Cells]]:
         """Heading (empty if there is one part) and cells of each part of a table, shares in per cent."""
@@ -163,13 +163,13 @@ class Tables:
             "identity": dataclasses.asdict(identity(self.data.downloads)) | {"only_hits": self.selection.only_hits},
             "client_ceilings": dataclasses.asdict(client_limits(self.data.downloads))
             | {"unlimited_only": self.selection.unlimited_only},
-            "table1": render.table1_rows(self.table1),
-            "configurations": render.configuration_rows(self.configurations),
-            "table2": render.table2_records(self.table2, by=by),
-            "splits": render.split_rows(self.table2, by=by),
-            "dose": render.dose_rows(self.dose),
-            "client_effects": render.client_effect_rows(self.client_effects),
-            "limiters": render.limiter_rows(self.limiters),
+            "table1": records.table1_rows(self.table1),
+            "configurations": records.configuration_rows(self.configurations),
+            "table2": records.table2_records(self.table2, by=by),
+            "splits": records.split_rows(self.table2, by=by),
+            "dose": records.dose_rows(self.dose),
+            "client_effects": records.client_effect_rows(self.client_effects),
+            "limiters": records.limiter_rows(self.limiters),
             "order": dataclasses.asdict(self.order),
             "stopping": [dataclasses.asdict(one) | {"early": one.early} for one in self.stopping],
             "notes": list(self.data.notes),
@@ -177,7 +177,7 @@ class Tables:
         if self.quirks:
             document["quirks"] = [one.name for one in self.quirks]
             document["congestion"] = [dataclasses.asdict(row) for row in self.congestion]
-        return {str(key): value for key, value in render.finite(document).items()}
+        return {str(key): value for key, value in records.finite(document).items()}
 
     def write(self, folder: Path, *, pairs: bool = False) -> list[Path]:
         """Writes each table as .csv and .md, atomically, and `pairs.parquet`.

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from analysis.measures.columns import Ints, Texts
 from analysis.measures.pairs import Pairs, PlannedPairs
-from analysis.measures.rows import SpeedupRow
+from analysis.measures.rows import SpeedupRow, SplitBy
 from analysis.measures.speedup import row_of
 from analysis.measures.statistics.clusters import Floats
 from analysis.measures.verdicts import judge
@@ -44,32 +45,67 @@ def draw(name: str, rng: np.random.Generator, domains: int, iterations: int) -> 
     return DISTRIBUTIONS[name](rng, (domains, 1)) + NOISE[name] * runs
 
 
-def as_pairs(logs: Floats) -> tuple[Pairs, PlannedPairs]:
-    """Pairs of these log speed-ups, domains x iterations, none of which failed."""
+def as_pairs(logs: Floats, splits: Mapping[SplitBy, Ints] | None = None) -> tuple[Pairs, PlannedPairs]:
+    """Pairs of these log speed-ups, domains x iterations, none of which failed.
+
+    Args:
+        splits: the part of each, domains x iterations.
+    """
     domains, iterations = logs.shape
     speedups = np.exp(logs).ravel()
     domain = np.repeat(np.arange(domains), iterations)
-    pairs = Pairs(low=speedups, high=speedups, domain=domain, domains=domains)
+    parts = {by: Texts(codes.ravel(), PARTS[by]) for by, codes in (splits or {}).items()}
+    pairs = Pairs(low=speedups, high=speedups, domain=domain, domains=domains, splits=parts)
     none = np.zeros(len(speedups), dtype=np.int64)
     return pairs, PlannedPairs(pairs=pairs, config_failed=none, vs_failed=none)
 
 
 ANRW = ("BL", "BL2", "ECN", "SACK", "WS", "ALL", "aioquic", "quiche")
+PARTS = {
+    SplitBy.LIMITER: ("receive_window", "path_rate", "congestion"),
+    SplitBy.PROVIDER: ("akamai", "amazon", "cloudflare", "google", "microsoft", "other"),
+    SplitBy.VANTAGE: ("MUC", "SFO", "SGP"),
+}
+"""What the runs of a made-up campaign are split by."""
 
 
 def campaign(
-    rng: np.random.Generator, domains: int, iterations: int, *, noise: float, faster: Mapping[str, float] | None = None
+    rng: np.random.Generator,
+    domains: int,
+    iterations: int,
+    *,
+    noise: float,
+    faster: Mapping[str, float] | None = None,
+    only: int | None = None,
+    others: float = 1.0,
+    lossy: float = 1.0,
 ) -> list[SpeedupRow]:
     """Table 2 of the paper's comparisons: every download's time has log-normal noise of this standard deviation.
 
+    The receive window limits 30 % of the domains, the path's rate 40 %, congestion 30 %; iterations come from vantage
+    points in turn.
+
     Args:
         faster: configuration -> by how much it is faster; the others are all equal.
+        only: index of the limiter whose domains alone gain that; None: all do.
+        others: the speed-up of the other domains, by the same configurations.
+        lossy: factor of the noise where congestion limits.
     """
-    gains = np.array([np.log((faster or {}).get(name, 1.0)) for name in ANRW])
-    logs = rng.normal(0.0, noise, (domains, iterations, len(ANRW))) - gains
+    limiter, provider = rng.choice(3, domains, p=(0.3, 0.4, 0.3)), rng.choice(6, domains)
+    gains = np.zeros((domains, len(ANRW)))
+    for name, speedup in (faster or {}).items():
+        gains[:, ANRW.index(name)] = np.where((only is None) | (limiter == only), np.log(speedup), np.log(others))
+    spread = noise * np.where(limiter == 2, lossy, 1.0)[:, None, None]
+    logs = spread * rng.normal(size=(domains, iterations, len(ANRW))) - gains[:, None, :]
+    shape = (domains, iterations)
+    splits = {
+        SplitBy.LIMITER: np.broadcast_to(limiter[:, None], shape),
+        SplitBy.PROVIDER: np.broadcast_to(provider[:, None], shape),
+        SplitBy.VANTAGE: np.broadcast_to(np.arange(iterations) % 3, shape),
+    }
     rows = []
     for comparison in COMPARISONS:
         if comparison.role is not Role.CACHE:
             config, vs = ANRW.index(comparison.config), ANRW.index(comparison.vs)
-            rows.append(row_of(*as_pairs(logs[:, :, vs] - logs[:, :, config]), comparison))
+            rows.append(row_of(*as_pairs(logs[:, :, vs] - logs[:, :, config], splits), comparison))
     return judge(rows)

@@ -15,7 +15,7 @@ from analysis.measures import dataset
 from analysis.measures.pairs import Metric
 from analysis.measures.rows import MINIMUM_DOMAINS
 from analysis.measures.selection import DEFAULT, Selection
-from analysis.report import render
+from analysis.report import records, render
 from core import terminal
 from core.errors import UsageError
 
@@ -96,8 +96,8 @@ class Result:
         """Changes, then differences, as `csv` or `md`, separated by an empty line."""
         if suffix == "md":
             return render.markdown(self.cells()) + "\n" + render.markdown(self.difference_cells())
-        first = render.csv_text(CHANGES_CSV, map(dataclasses.asdict, self.changes))
-        return first + "\n" + render.csv_text(DIFFERENCES_CSV, map(dataclasses.asdict, self.differences))
+        first = records.csv_text(CHANGES_CSV, map(dataclasses.asdict, self.changes))
+        return first + "\n" + records.csv_text(DIFFERENCES_CSV, map(dataclasses.asdict, self.differences))
 
     def document(self) -> dict[str, Any]:
         """All of it as plain data for JSON (schema 1); a bound at infinity is null."""
@@ -111,7 +111,7 @@ class Result:
             "differences": [dataclasses.asdict(row) for row in self.differences],
             "notes": list(self.notes),
         }
-        return {str(key): value for key, value in render.finite(document).items()}
+        return {str(key): value for key, value in records.finite(document).items()}
 
     def show(self, stream: TextIO) -> None:
         """Prints both tables in the terminal's width (120 columns without a terminal)."""

@@ -65,13 +65,9 @@ def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT)
         planned=(apart.codes < 0)[order],
         larger={"AS": d.asn[order], "vantage": d.runs.vantage[by_domain][run]},
         at_byte=_at_byte(d)[order] if metric is Metric.TIME and d.failure.are(Failure.BYTE_BUDGET).any() else None,
-        splits={
-            SplitBy.LIMITER: limiter[order],
-            SplitBy.PROVIDER: d.provider[order],
-            SplitBy.VANTAGE: d.runs.vantage[by_domain][run],
-        },
+        splits={SplitBy.LIMITER: limiter, SplitBy.PROVIDER: d.provider},
         acted={sides: flags[by_domain] for sides, flags in acted.items()},
-        durations={name: values[order] for name, values in _durations(dataset).items()},
+        durations=_durations(dataset),
         quic=frozenset(d.configuration[d.transport.are(Transport.QUIC)].present()),
     )
 

@@ -65,6 +65,6 @@ def dose_rows(
     ]
 
 
-def _part(asked: tuple[Samples, Comparison, Mask]) -> SpeedupSummary:
-    samples, comparison, runs = asked
+def _part(job: tuple[Samples, Comparison, Mask]) -> SpeedupSummary:
+    samples, comparison, runs = job
     return summary_of(pair(samples, comparison.config, comparison.vs, runs=runs), comparison)

@@ -56,7 +56,7 @@ class Samples:
     at_byte: Mask | None = None
     """Whether the byte budget ended it; `low` is then its cost up to that byte, the same one in all its run."""
     splits: Mapping[SplitBy, Texts] = field(default_factory=dict)
-    """What the runs are split by, of which it is the reference."""
+    """What the runs are split by, of which it is the reference; this and `durations` by index in the dataset."""
     acted: Mapping[tuple[str, str], Texts] = field(default_factory=dict)
     """(configuration, reference) -> per run whether one of the options in which they differ took effect."""
     durations: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
@@ -83,9 +83,9 @@ class Samples:
             planned=self.planned[rows],
             larger={name: clusters[rows] for name, clusters in self.larger.items()},
             at_byte=None if self.at_byte is None else self.at_byte[rows],
-            splits={by: texts[rows] for by, texts in self.splits.items()},
+            splits=self.splits,
             acted={sides: texts[runs] for sides, texts in self.acted.items()},
-            durations={name: values[rows] for name, values in self.durations.items()},
+            durations=self.durations,
             quic=self.quic,
         )
 
@@ -159,20 +159,23 @@ def pair(samples: Samples, config: str, vs: str, *, runs: Mask | None = None) ->
     named = sorted(zip(sides.why.names, numbers, strict=True))
     treated = np.flatnonzero(sides.why.codes < 0)
     pairs = _pairs(samples, samples.domain.codes[sides.runs[treated]], sides.config[treated], sides.vs[treated])
-    splits = {by: texts[pairs.vs] for by, texts in samples.splits.items()}
+    reference, larger = samples.download[pairs.vs], dict(_larger(samples, pairs.config))
+    splits = {by: texts[reference] for by, texts in samples.splits.items()}
+    if "vantage" in larger:
+        splits[SplitBy.VANTAGE] = samples.larger["vantage"][pairs.config]
     if (config, vs) in samples.acted:
         splits[SplitBy.DOSE] = samples.acted[config, vs][sides.runs[treated]]
     durations = {}
     if (config in samples.quic) != (vs in samples.quic):
         with np.errstate(divide="ignore", invalid="ignore"):
             durations = {
-                name: (values[pairs.vs] / values[pairs.config]).astype(np.float64)
+                name: (values[reference] / values[samples.download[pairs.config]]).astype(np.float64)
                 for name, values in samples.durations.items()
             }
     return replace(
         pairs,
         excluded={reason: int(number) for reason, number in named if number},
-        larger=dict(_larger(samples, pairs.config)),
+        larger=larger,
         splits=splits,
         durations=durations,
     )

@@ -73,6 +73,7 @@ def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group
     same = {name: summary[name] for name in ("n", "domains", "faster", "slower", "median")}
     known = {by: texts for by, texts in pairs.splits.items() if (texts.codes >= 0).any()}
     cells = {by: _Cells.of(pairs, texts, logs, (low, high)) for by, texts in known.items()}
+    vantages = cells.get(SplitBy.VANTAGE)
     return SpeedupRow(
         **summary,
         typical=_typical_of_units(low, high, cells.get(SplitBy.PROVIDER)),
@@ -81,7 +82,14 @@ def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group
         p_clusters=signed_rank(logs.low, logs.high, pairs.domain) if n else None,
         p_sign=sign_test(low, high) if n else None,
         p_equivalence=equivalence(low, high, LEAST_MARGIN) if n else None,
-        larger={name: _larger(pairs, clusters, logs, (low, high)) for name, clusters in pairs.larger.items()},
+        larger={
+            name: _larger(
+                (vantages.low, vantages.high, vantages.part)
+                if name == "vantage" and vantages
+                else _by_cluster(pairs, clusters, logs, (low, high))
+            )
+            for name, clusters in pairs.larger.items()
+        },
         intention=Intention(**same, p_wilcoxon=p_wilcoxon) if planned.pairs is pairs else _intention(planned.pairs),
         failures=_failures(planned),
         handshake=_duration("handshake", pairs),
@@ -273,8 +281,10 @@ def _by_cluster(
     if np.array_equal(cluster[pairs.domain], clusters):
         return *of_domains, cluster
     count = int(clusters.max()) + 1  # a domain is in several of them
-    part, parts = numbered(pairs.domain * count + clusters)
-    return *logs.medians(part, len(parts)), parts % count
+    key = pairs.domain * count + clusters
+    is_present = np.bincount(key, minlength=pairs.domains * count) > 0
+    parts = np.flatnonzero(is_present)
+    return *logs.medians((np.cumsum(is_present) - 1)[key], len(parts)), parts % count
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -359,13 +369,13 @@ def _splits(cells: Mapping[SplitBy, _Cells]) -> tuple[Split, ...]:
     )
 
 
-def _larger(pairs: Pairs, clusters: Ints, logs: _Logs, of_domains: tuple[Floats, Floats]) -> LargerClusters:
-    """The row with these clusters as the unit, from the medians of domains.
+def _larger(by_cluster: tuple[Floats, Floats, Ints]) -> LargerClusters:
+    """The row with larger clusters as the unit, from `_by_cluster`.
 
     The parts of each domain in each cluster are medians first, so a domain with many runs counts no more.
     """
-    low, high, cluster = _by_cluster(pairs, clusters, logs, of_domains)
-    count = int(clusters.max()) + 1 if len(clusters) else 0
+    low, high, cluster = by_cluster
+    count = int(cluster.max()) + 1 if len(cluster) else 0
     # Bounds have no mean.
     alone = few_clusters_interval(cluster_medians(low, cluster, count)) if np.array_equal(low, high) else None
     return LargerClusters(

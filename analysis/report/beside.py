@@ -18,7 +18,7 @@ from analysis.measures.dataset import Dataset
 from analysis.measures.folders import writing
 from analysis.measures.rows import BIN_NAMES, SpeedupRow
 from analysis.measures.tables import Table1Row, provider_rank, transport_rank
-from analysis.report import render
+from analysis.report import records, render
 from core import terminal
 from core.domain import Provider
 from core.files import disk
@@ -61,7 +61,7 @@ class Beside:
         """Both tables as `csv` or `md`, separated by an empty line."""
         if suffix == "csv":
             first = [dict(zip(self.table1[0], row, strict=True)) for row in self.table1[1:]]
-            return render.csv_text(self.table1[0], first) + "\n" + render.csv_text(TABLE2_CSV, self.table2)
+            return records.csv_text(self.table1[0], first) + "\n" + records.csv_text(TABLE2_CSV, self.table2)
         return render.markdown(self.table1) + "\n" + render.markdown(self.table2_cells())
 
     def document(self) -> dict[str, Any]:

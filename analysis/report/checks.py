@@ -33,9 +33,9 @@ def _failure(d: Download, outcome: Outcome) -> str | None:
 
 
 def _mismatch(d: Download) -> str | None:
-    if d.void_reason is None and d.treatment_ok is not False:
+    if d.void_reason is not None or d.treatment_ok is not False:
         return None
-    return d.void_detail or ": ".join(filter(None, (d.treatment_reason, d.treatment_detail)))
+    return ": ".join(filter(None, (d.treatment_reason, d.treatment_detail)))
 
 
 _LISTS: tuple[tuple[str, str, Callable[[Download], str | None]], ...] = (
@@ -49,6 +49,11 @@ _LISTS: tuple[tuple[str, str, Callable[[Download], str | None]], ...] = (
         "Treatment not accepted",
         "Other options on the wire than requested, or client and capture disagree: left out of speed-ups.",
         _mismatch,
+    ),
+    (
+        "Void to the end",
+        "Their measurement run was disturbed at its last attempt, too: left out of speed-ups.",
+        lambda d: d.void_reason and (d.void_detail or d.void_reason),
     ),
     (
         "Disturbed by the host",
@@ -79,7 +84,9 @@ def lists(dataset: Dataset) -> list[tuple[str, str, list[Row], int]]:
         for title, words, reason in _LISTS
     ]
     voids = [row(v, v.detail or v.reason) for v in dataset.superseded]
-    parts.append(("Void", "Their measurement run was disturbed or interrupted, and repeated completely.", voids))
+    parts.append(
+        ("Void, then repeated", "Their measurement run was disturbed or interrupted, and repeated completely.", voids)
+    )
     return [(title, words, rows[:_MAX_LISTED], max(0, len(rows) - _MAX_LISTED)) for title, words, rows in parts]
 
 

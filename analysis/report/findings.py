@@ -53,8 +53,8 @@ def findings(rows: Sequence[SpeedupRow], doses: Sequence[DoseRow] = ()) -> list[
         parts += [_dose_sentence(dose) for dose in doses if dose.comparison == row.comparison and not _is_dose(row)]
         parts += [_unit_sentence(row)]
         adds = " ".join(part for part in parts if part)
-        said = [_verdict_sentence(row), _shares_sentence(row), _duration_sentence(row), adds]
-        sentence = " ".join(part for part in said if part)
+        sentences = [_verdict_sentence(row), _shares_sentence(row), _duration_sentence(row), adds]
+        sentence = " ".join(part for part in sentences if part)
         all_findings.append(ReportFinding(name=row.comparison.name, verdict=row.verdict, sentence=sentence, adds=adds))
     return all_findings
 

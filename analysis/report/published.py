@@ -16,7 +16,7 @@ from analysis.measures.pairs import Metric
 from analysis.measures.quirk import Affects, Quirk
 from analysis.measures.rows import BIN_NAMES, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection
-from analysis.report import render
+from analysis.report import records, render
 from core import terminal
 from core.domain import Outcome, Transport
 from core.errors import UsageError
@@ -130,7 +130,7 @@ class QuirkEffect:
             {"quirk": self.quirk, "table": self.table, "row": self.row, "column": name, "without": old, "with": new}
             | {"moved": new - old if isinstance(old, (int, float)) and isinstance(new, (int, float)) else None}
             for name, old in before.items()
-            if render.csv_value(new := after[name]) != render.csv_value(old)
+            if records.csv_value(new := after[name]) != records.csv_value(old)
         ]
 
 
@@ -141,7 +141,7 @@ EFFECTS_CSV = ("quirk", "table", "row", "column", "without", "with", "moved")
 def _flat(row: SpeedupRow | CongestionRow) -> dict[str, Any]:
     if isinstance(row, SpeedupRow):
         # What depends on the other rows of the table moves with them.
-        return {name: cell for name, cell in render.table2_records([row])[0].items() if name not in _OF_THE_TABLE}
+        return {name: cell for name, cell in records.table2_records([row])[0].items() if name not in _OF_THE_TABLE}
     return dataclasses.asdict(row)
 
 
@@ -198,14 +198,14 @@ class Effects:
     def files(self, suffix: str) -> str:
         """The effects as `csv` or `md`."""
         if suffix == "csv":
-            return render.csv_text(EFFECTS_CSV, (cell for effect in self.effects for cell in effect.cells()))
+            return records.csv_text(EFFECTS_CSV, (cell for effect in self.effects for cell in effect.cells()))
         return render.markdown(self.table2_cells()) + "\n" + render.markdown(self.congestion_cells())
 
     def document(self) -> dict[str, Any]:
         """All of it as plain data for JSON (schema 1); a bound at infinity is null."""
         cells = [cell for effect in self.effects for cell in effect.cells()]
         document = {"schema": 1, "metric": self.metric.value, "quirks": list(self.quirks), "effects": cells}
-        return {str(key): value for key, value in render.finite(document | {"notes": list(self.notes)}).items()}
+        return {str(key): value for key, value in records.finite(document | {"notes": list(self.notes)}).items()}
 
     def write(self, folder: Path) -> None:
         """Writes quirk_effects.csv and .md, atomically."""

@@ -28,7 +28,7 @@ from analysis.measures.pairs import Metric
 from analysis.measures.rows import BIN_EDGES, BIN_NAMES, PairShare, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.tables import Grouping
-from analysis.report import campaign, checks, figures, findings, plots, points, render, series, targets
+from analysis.report import campaign, checks, figures, findings, plots, points, records, render, series, targets
 from core.domain import Role
 from core.files import disk
 from core.untrusted import plain
@@ -128,9 +128,9 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "client_effects": by_client,
         "limiters": limited,
     }
-    csv = {name: render.csv_table(name, rows) for name, rows in of_tables.items()}
+    csv = {name: records.csv_table(name, rows) for name, rows in of_tables.items()}
     if sum(map(len, drawings[0].lines.values())) <= figures.MOST_ROWS:
-        csv["figures"] = render.csv_text(*figures.data_rows(drawings[0]))
+        csv["figures"] = records.csv_text(*figures.data_rows(drawings[0]))
     ordered = order.order_effects(dataset.downloads, unproven=options.selection.unproven)
     stopped = stopping.stoppings(dataset, unproven=options.selection.unproven)
     sentences = [

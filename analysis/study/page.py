@@ -13,7 +13,7 @@ import jinja2
 from markupsafe import Markup
 
 import core
-from analysis.report import render
+from analysis.report import records, render
 from analysis.study import claims, expected, figures, flows
 from analysis.study.claims import CHANCE, Judged
 from analysis.study.expected import Compared
@@ -85,7 +85,7 @@ def report(folder: Path) -> Report:
     )
     _write_rows(folder / "cells.csv", study.columns, ("metric", *CELL_COLUMNS), made.cells)
     _write_rows(folder / "expected.csv", study.columns, expected.COLUMNS, made.expected)
-    disk.write_text(folder / "claims.csv", render.csv_text(claims.COLUMNS, map(claims.record, made.claims)))
+    disk.write_text(folder / "claims.csv", records.csv_text(claims.COLUMNS, map(claims.record, made.claims)))
     plots = figures.plan(data)
     for plot in plots:
         for kind in ("svg", "png"):
@@ -99,7 +99,7 @@ def report(folder: Path) -> Report:
 def _write_rows(path: Path, columns: Sequence[str], names: Sequence[str], rows: Sequence[CellRow | Compared]) -> None:
     """A CSV file: the columns of the cell, then the fields of the row with these names."""
     values = ({name: row.cell.texts.get(name) for name in columns} | _fields(row, names) for row in rows)
-    disk.write_text(path, render.csv_text((*columns, *names), values))
+    disk.write_text(path, records.csv_text((*columns, *names), values))
 
 
 def _fields(row: CellRow | Compared, names: Sequence[str]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from analysis.measures.client_effect import ClientEffectRow
 from analysis.measures.limiters import LimiterRow
 from analysis.measures.pair_table import COLUMNS as PAIR_COLUMNS
 from analysis.measures.rows import BIN_NAMES, LARGER_CLUSTERS
-from analysis.report import published, render
+from analysis.report import published, records
 from analysis.report.published import CongestionRow
 from core.domain import (
     CacheState,
@@ -137,10 +137,10 @@ JSON: dict[str, type] = {
 """Title -> the class of an object."""
 
 CSV: dict[str, tuple[type, Sequence[str]]] = {
-    "tables/table1.csv": (tables.Table1Row, render.TABLE1_CSV),
-    "tables/configurations.csv": (tables.ConfigurationRow, render.CONFIGURATIONS_CSV),
-    "tables/client_effects.csv": (ClientEffectRow, render.CLIENT_EFFECTS_CSV),
-    "tables/limiters.csv": (LimiterRow, render.LIMITERS_CSV),
+    "tables/table1.csv": (tables.Table1Row, records.TABLE1_CSV),
+    "tables/configurations.csv": (tables.ConfigurationRow, records.CONFIGURATIONS_CSV),
+    "tables/client_effects.csv": (ClientEffectRow, records.CLIENT_EFFECTS_CSV),
+    "tables/limiters.csv": (LimiterRow, records.LIMITERS_CSV),
     "tables/published/congestion.csv": (CongestionRow, published.CONGESTION_CSV),
 }
 """Title -> the class of a row, and the columns that the file has."""
@@ -166,8 +166,8 @@ def sections() -> Iterator[tuple[str, str, Sequence[Column]]]:
     yield from ((title, summary(part), of_json(part)) for title, part in JSON.items())
     yield "lab.json: paths", "One entry per vantage point and domain.", [Column(*entry) for entry in LAB_PATHS]
     yield from ((title, summary(row), of_csv(names, row)) for title, (row, names) in CSV.items())
-    yield "tables/table2.csv", TABLE2_HEAD, [Column(name, "", "", table2_meaning(name)) for name in render.TABLE2_CSV]
-    yield "tables/splits.csv", SPLITS_HEAD, [Column(name, "", "", SPLITS_MEANINGS[name]) for name in render.SPLITS_CSV]
+    yield "tables/table2.csv", TABLE2_HEAD, [Column(name, "", "", table2_meaning(name)) for name in records.TABLE2_CSV]
+    yield "tables/splits.csv", SPLITS_HEAD, [Column(name, "", "", SPLITS_MEANINGS[name]) for name in records.SPLITS_CSV]
     pairs = [Column(name, "", "s" if name.endswith("_s") else "", meaning) for name, meaning in PAIR_COLUMNS.items()]
     yield "tables/pairs.parquet", PAIRS_HEAD, pairs
     yield "tables/dose.csv", DOSE_HEAD, [Column(name, "", "", DOSE_MEANINGS[name]) for name in DOSE_MEANINGS]

@@ -177,9 +177,9 @@ runs.on_hosts(runs.Task(playbook="tell"), Path(sys.argv[2]), ["a"], progress=Non
 
 
 def test_ansible_and_its_tasks_here_end_with_a_killed_control_machine(tmp_path: Path, ours: Path) -> None:
+    task = {"argv": [sys.executable, "-c", "import time; time.sleep(300)", f"{tmp_path}/task"]}
     (ours / "playbooks" / "tell.yml").write_text(
-        "- hosts: vantage\n  gather_facts: false\n  tasks:\n"
-        f"    - ansible.builtin.command: {sys.executable} -c 'import time; time.sleep(300)' {tmp_path}/task\n"
+        f"- hosts: vantage\n  gather_facts: false\n  tasks:\n    - ansible.builtin.command: {json.dumps(task)}\n"
     )
     path = inventory(tmp_path, {"a": LOCAL})
     with subprocess.Popen([sys.executable, "-c", KILLED, ours, path], stderr=subprocess.DEVNULL) as control:

@@ -254,7 +254,7 @@ OUTSIDE = """[...document.querySelectorAll('.scroll, .forest, .bars, .panel, #fi
 })"""
 """Elements that leave their card; a table that could be scrolled sideways leaves it, too."""
 COLLIDING = """[...document.querySelectorAll('.forest .axis i')].map((one) => one.getBoundingClientRect())
-.filter((box, index, all) => index && box.left < all[index - 1].right + 2).length"""
+.filter((box, index, all) => index && box.top === all[index - 1].top && box.left < all[index - 1].right + 2).length"""
 
 
 @pytest.mark.parametrize("width", [390, 768, 800, 1280, 1920])

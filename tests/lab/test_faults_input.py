@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -212,7 +213,7 @@ def test_a_taken_port(world: Any, out: Path) -> None:
     caddy = shutil.which("caddy")
     assert caddy is not None
     (world.folder / "bin").mkdir()
-    wrapper = world.write("bin/caddy", TAKER.replace("PYTHON", sys.executable).replace("CADDY", caddy))
+    wrapper = world.write("bin/caddy", TAKER.replace("PYTHON", shlex.quote(sys.executable)).replace("CADDY", caddy))
     wrapper.chmod(0o755)
     env = {**world.environment, "PATH": f"{world.folder}/bin:{os.environ['PATH']}"}
     sentence = world.upshift("run", "c.toml", "--out", out, env=env).sentence(code=75)

@@ -11,6 +11,7 @@ import datetime
 import itertools
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -288,7 +289,7 @@ def test_status_watch_in_a_terminal(host: Host) -> None:
     child = host.run()
     try:
         assert wait_until(host.downloading, 60)
-        command = f"{sys.executable} -m upshift status {host.out} --watch"
+        command = shlex.join([sys.executable, "-m", "upshift", "status", str(host.out), "--watch"])
         environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
         watched = subprocess.Popen(
             ["script", "--quiet", "--return", "--command", command, "/dev/null"],

@@ -29,17 +29,17 @@ mknod "$1/dev/tun" c 10 200
 chmod 666 "$1/dev/tun"
 mount --bind "$1/dev/tun" /dev/net/tun
 cp "$2" "$1/dev/pathem"
-# The interpreter may live below /root, which this user may not pass.
-top=$(readlink -f "$3" | cut -d/ -f3)
-case "$(readlink -f "$3")" in
-/root/*)
-    mkdir "$1/dev/root"
-    mount --rbind /root "$1/dev/root"
-    mount -t tmpfs -o mode=755 none /root
+# Interpreter and checkout may lie below /root, which this user may not pass: only their folders are left there.
+resolved=$(readlink -f "$3")
+mkdir "$1/dev/root"
+mount --rbind /root "$1/dev/root"
+mount -t tmpfs -o mode=755 none /root
+for path in "$3" "$resolved" "$5"; do
+    case "$path" in /root/*) top=$(printf %s "$path" | cut -d/ -f3) ;; *) continue ;; esac
+    [ ! -e "/root/$top" ] || continue
     mkdir "/root/$top"
     mount --rbind "$1/dev/root/$top" "/root/$top"
-    ;;
-esac
+done
 exec setpriv --reuid "$4" --regid "$4" --clear-groups -- "$3" -B "$1/body.py"
 """
 
@@ -106,7 +106,7 @@ def test_a_lab_of_an_ordinary_user(lab_host: Path, tmp_path: Path) -> None:
         "UPSHIFT_PATHEM": str(folder / "dev" / "pathem"),
         "HOME": str(state),
     }
-    script = ["bash", "-c", SETUP, "setup", str(folder), find_pathem(), sys.executable, str(UID)]
+    script = ["bash", "-c", SETUP, "setup", str(folder), find_pathem(), sys.executable, str(UID), str(REPOSITORY)]
     try:
         done = subprocess.run(
             ["unshare", "--mount", "--propagation", "private", *script],

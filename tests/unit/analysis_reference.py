@@ -189,7 +189,6 @@ def samples(
                 splits={
                     SplitBy.LIMITER: limiter_of(record),
                     SplitBy.PROVIDER: d.provider,
-                    SplitBy.VANTAGE: d.vantage,
                 },
                 at_byte=metric is Metric.TIME and d.outcome == Outcome.CENSORED and d.failure == Failure.BYTE_BUDGET,
                 durations=_durations(d),

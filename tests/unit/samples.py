@@ -122,6 +122,8 @@ def slow_pair(
 
 def _of_treated(found: Sequence[tuple[Sample, Sample]], acted: Mapping[Hashable, bool | None] | None) -> dict[str, Any]:
     splits = {by: texts([vs.splits[by] for _, vs in found]) for by in (found[0][1].splits if found else ())}
+    if found and "vantage" in found[0][0].larger and None not in [config.larger["vantage"] for config, _ in found]:
+        splits[SplitBy.VANTAGE] = texts([config.larger["vantage"] for config, _ in found])
     if acted is not None:
         words = {True: "acted", False: "idle", None: None}
         splits[SplitBy.DOSE] = texts([words[acted[config.run]] for config, _ in found])

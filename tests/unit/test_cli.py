@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -106,7 +107,7 @@ def test_the_command_that_goes_on(monkeypatch: pytest.MonkeyPatch, arguments: li
     monkeypatch.setattr(cli.shutil, "which", lambda name: None)
     here = None if said is None else said.replace("upshift", ".venv/bin/upshift", 1)
     assert cli.resuming(".venv/bin/upshift", arguments) == here
-    module = None if said is None else said.replace("upshift", f"{sys.executable} -m upshift", 1)
+    module = None if said is None else said.replace("upshift", f"{shlex.quote(sys.executable)} -m upshift", 1)
     assert cli.resuming("/x/upshift/__main__.py", arguments) == module
 
 

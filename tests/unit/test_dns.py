@@ -191,14 +191,17 @@ def server() -> Iterator[Server]:
 
 def test_answers_and_causes(server: Server) -> None:
     async def look_up() -> None:
-        async with Resolver("127.0.0.1", port=server.port, timeout_s=0.3) as resolver:
+        async with Resolver("127.0.0.1", port=server.port, timeout_s=0.3) as hasty:
+            with pytest.raises(ResolveError, match="timeout") as caught:
+                await hasty.addresses("silent.example")
+            assert caught.value.cause is Cause.DNS_ERROR
+        async with Resolver("127.0.0.1", port=server.port, timeout_s=60) as resolver:
             many = await asyncio.gather(*(resolver.addresses(f"h{n}.example") for n in range(200)))
             assert set(many) == {Answer(addresses=("198.18.0.7",), chain=())}
             assert await resolver.addresses("big.example") == many[0]
             for name, cause, detail in (
                 ("missing.example", Cause.NO_SUCH_DOMAIN, "NXDOMAIN"),
                 ("broken.example", Cause.DNS_ERROR, "SERVFAIL"),
-                ("silent.example", Cause.DNS_ERROR, "timeout"),
                 ("a..example", Cause.DNS_ERROR, "not a valid name"),
             ):
                 with pytest.raises(ResolveError, match=detail) as caught:

@@ -169,7 +169,13 @@ def test_the_tables_fit_80_columns(file: Path, monkeypatch: pytest.MonkeyPatch) 
     found = CliRunner().invoke(app, ["plan", str(file)])
     assert found.exit_code == 0, found.output
     assert max(len(line) for line in found.output.splitlines()) <= 80
-    for said in ("in slots of 0:30:00", "the largest 10 of 14", "Last day (UTC): ", "50 ms and 20 Mbit/s (--rtt-ms"):
+    for said in (
+        "in slots of 0:30:00",
+        "the largest 10 of 14",
+        "Last day (UTC): ",
+        "50 ms and 20 Mbit/s (--rtt-ms",
+        "(this campaign has 14)",
+    ):
         assert said in found.output.replace("\n", " "), found.output
 
 
@@ -192,6 +198,8 @@ def test_json_has_everything(file: Path) -> None:
     told = json.loads(found.stdout)
     assert set(told["parts"]) == {"MUC", "SFO"} and len(told["domains"]) == 14 and told["slot_s"] == 1800
     assert told["targets"] == 14 and told["downloads_per_run"] == 10 and len(told["plan_sha256"]) == 64
+    # Ten effects, and several runs of each domain: with one run each it would be 165.
+    assert 40 < told["targets_for_5_percent"] < 120
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
 from json import dumps
+from math import log
 from pathlib import Path
 from time import time
 from typing import Annotated, TextIO
@@ -15,7 +16,7 @@ from typing import Annotated, TextIO
 import typer
 
 from core import terminal
-from core.domain import Target
+from core.domain import Role, Target
 from core.errors import BlockedError, ReachError
 from core.files.disk import free_bytes, size_text
 from core.reach import check_address, check_named
@@ -54,6 +55,12 @@ def plan(
     price_gb_in: Annotated[
         float, typer.Option(min=0, metavar="PRICE", help="What a GB costs that a host receives; free with most clouds.")
     ] = 0.0,
+    noise: Annotated[
+        float,
+        typer.Option(
+            min=0.1, max=100, metavar="PERCENT", help="Expected noise of the time of one download (standard deviation)."
+        ),
+    ] = 10.0,
     json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
     """What a campaign will take, before anything is sent: runs, time, bytes, disk, days, money.
@@ -68,10 +75,23 @@ def plan(
     expected = estimate(shared, _paths(loaded, PathGuess(rtt_s=rtt_ms / 1e3, mbit=mbit)), time())
     rates = Rates(hour=price_hour, gb=price_gb, gb_in=price_gb_in)
     prices = {name: rates.price(part) for name, part in expected.parts.items()}
+    needed = _targets_needed(loaded, len(expected.parts), noise / 100)
     if json:
-        typer.echo(dumps({**asdict(expected), "last_day": expected.last_day, "prices": prices}, default=str))
+        typer.echo(
+            dumps(
+                {**asdict(expected), "targets_for_5_percent": needed, "last_day": expected.last_day, "prices": prices},
+                default=str,
+            )
+        )
         return
     show(expected, sys.stdout)
+    if needed is not None:
+        enough = "it has" if expected.targets >= needed else "this campaign has"
+        terminal.print_line(
+            terminal.console(sys.stdout),
+            f"An effect of 5 % on all targets is found with 90 % power from {_count(needed, 'target')} on ({enough} "
+            f"{expected.targets}), if the time of a download has {noise:g} % of noise (--noise).",
+        )
     for sentence in (*_disk(loaded, expected), *_left_alone(loaded, shared.targets)):
         terminal.print_line(terminal.console(sys.stdout), sentence)
     if loaded.topology is None:
@@ -88,6 +108,19 @@ def plan(
         size = size_text(loaded.max_bytes)
         note = f"The size of {_count(unknown, 'target')} is not known, so max_bytes ({size}) counts."
         terminal.print_line(terminal.console(sys.stdout), note)
+
+
+def _targets_needed(campaign: Campaign, vantage_points: int, noise: float) -> int | None:
+    """Targets (domains) with which a uniform effect of 5 % is found; None for a campaign without effects."""
+    from analysis.measures.statistics.tests import domains_needed
+    from analysis.measures.verdicts import DIRECTION_SHARE, SIGNIFICANCE
+
+    effects = sum(comparison.role is Role.EFFECT for comparison in campaign.comparisons)
+    if not effects:
+        return None
+    # At worst no other effect is real, and all tests of the table count.
+    level = SIGNIFICANCE * DIRECTION_SHARE / effects
+    return domains_needed(log(1.05), noise=noise, runs=campaign.iterations * vantage_points, level=level)
 
 
 def _disk(campaign: Campaign, expected: Estimate) -> Iterator[str]:

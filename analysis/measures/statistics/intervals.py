@@ -172,14 +172,18 @@ def _pair_mean(ordered: Floats, rank: int) -> float:
     if not len(finite) or _means_up_to(ordered, float(finite[0]) - 1.0) >= rank:
         return -math.inf if len(ordered) and ordered[0] < math.inf else math.inf
     below, above = float(finite[0]) - 1.0, float(finite[-1])
-    if _means_up_to(ordered, above) < rank:
+    counts = [_means_up_to(ordered, below), _means_up_to(ordered, above)]
+    if counts[1] < rank:
         return math.inf
     while above - below > 1e-9:
-        middle = (below + above) / 2
-        if _means_up_to(ordered, middle) >= rank:
-            above = middle
+        # Interpolated, but never near an end: the number of means grows almost evenly in the middle.
+        share = (rank - 0.5 - counts[0]) / (counts[1] - counts[0])
+        at = below + (above - below) * min(max(share, 0.02), 0.98)
+        count = _means_up_to(ordered, at)
+        if count >= rank:
+            above, counts[1] = at, count
         else:
-            below = middle
+            below, counts[0] = at, count
     partner = np.searchsorted(finite, 2 * above - finite, side="right") - 1
     return float((finite + finite[partner])[partner >= 0].max() / 2)
 
