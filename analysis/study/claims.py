@@ -24,6 +24,9 @@ from core.files.study import Cell, Claim, pairs
 CHANCE = 0.05
 """Of one or more wrong verdicts in a study."""
 SHUFFLES = 4_000
+SPREAD_MARGIN = 0.8
+"""Of the chance of a wrong interval, for spreads: residuals are from medians of the same values, so the test refuses a
+little too often (6.3 % of simulated studies in place of 5 %)."""
 _FARTHEST = 64.0
 """Steps (10 %, or a typical spread) after which the end of an interval is infinite."""
 _HALVINGS = 10
@@ -234,7 +237,8 @@ class Spread:
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """The values that the test does not refuse; infinite ends with too few repetitions."""
-        return self._end(-1.0, 1 - confidence), self._end(1.0, 1 - confidence)
+        refused = SPREAD_MARGIN * (1 - confidence)
+        return self._end(-1.0, refused), self._end(1.0, refused)
 
     def _end(self, sign: float, refused: float) -> float:
         unit = sign * (0.1 if self._logarithms else self._typical)

@@ -178,7 +178,7 @@ class Load:
         self._html: Object | None = asked["html"]
         self._count = min(asked["connections"], len(self._objects))
         self._pipelined = asked["pipelined"]
-        self._left = self._size = sum(int(size) for _, size in [*([self._html] if self._html else []), *self._objects])
+        self.left = self.size = sum(int(size) for _, size in [*([self._html] if self._html else []), *self._objects])
         self.connections: list[Connection] = []
         self.flights = 0
         self.ended_ns = 0
@@ -213,7 +213,7 @@ class Load:
 
     def _arrived(self, size: int) -> None:
         now = time.monotonic_ns()
-        self._left -= size
+        self.left -= size
         self.flights += now - self.ended_ns > self._gap_ns
         self.ended_ns = now
 
@@ -223,19 +223,6 @@ class Load:
             self._open_all()
         else:
             connection.ask()
-
-    @property
-    def received(self) -> int:
-        """Bytes so far."""
-        return self._size - self._left
-
-    @property
-    def done(self) -> bool:
-        return not self._left
-
-    def close(self) -> None:
-        for connection in self.connections:
-            self._sockets.close(connection.sock)
 
 
 class Elephant:
@@ -327,24 +314,26 @@ class Client:
             for load in both[:: -1 if asked["rival_first"] else 1]:
                 load.start()
             waited = Usage.now().run_delay_since(before) or 0.0
-            while not mine.done and time.monotonic() < until:
+            while mine.left and time.monotonic() < until:
                 mine.acted, before = False, Usage.now()
                 self.sockets.turn(until)
                 if mine.acted:
                     waited += Usage.now().run_delay_since(before) or 0.0
             self._ended_ns = mine.ended_ns
             answer: dict[str, Any] = {
-                "outcome": "ok" if mine.done else "censored",
+                "outcome": "censored" if mine.left else "ok",
                 "ns": mine.ended_ns - self._began_ns,
             }
             if rival is not None:
-                answer["neighbour_mbit"] = rival.received * 8e3 / max(time.monotonic_ns() - self._began_ns, 1)
+                answer["neighbour_mbit"] = (
+                    (rival.size - rival.left) * 8e3 / max(time.monotonic_ns() - self._began_ns, 1)
+                )
             answer["ports"] = [connection.sock.getsockname()[1] for connection in mine.connections]
-            told = self._told(mine) if mine.done else []
+            told = [] if mine.left else self._told(mine)
             return {**answer, "flights": mine.flights, "waited_s": waited, "connections": told}
         finally:
-            for load in both:
-                load.close()
+            for connection in (connection for load in both for connection in load.connections):
+                self.sockets.close(connection.sock)
 
     def _told(self, load: Load) -> list[dict[str, Any]]:
         """The senders' TCP_INFO."""
@@ -357,7 +346,7 @@ class Client:
             self.sockets.turn(until)
         return [connection.info for connection in load.connections if connection.info]
 
-    def beside(self, _: dict[str, Any]) -> dict[str, Any]:
+    def beside(self) -> dict[str, Any]:
         """What elephant and voice got."""
         answer: dict[str, Any] = {}
         if self._elephant is not None:
@@ -370,60 +359,56 @@ class Client:
             answer |= self._voice.summary(self._began_ns, self._ended_ns)
         return answer
 
-    def elephant(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Starts one."""
-        self._elephant = Elephant(self.sockets, asked["address"])
-        return {}
-
-    def voice(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Starts it."""
-        self._voice = Voice(self.sockets, asked["address"])
-        return {}
-
-    def alone(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Ends them."""
+    def alone(self) -> None:
+        """Ends elephant and voice."""
         if self._elephant is not None:
             self.sockets.close(self._elephant.sock)
         if self._voice is not None:
             self.sockets.close(self._voice.sock)
             self.sockets.close(self._voice.udp)
         self._elephant = self._voice = None
+
+    def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """The answer to one request."""
+        match asked["op"]:
+            case "load":
+                return self.load(asked)
+            case "beside":
+                return self.beside()
+            case "elephant":
+                self._elephant = Elephant(self.sockets, asked["address"])
+            case "voice":
+                self._voice = Voice(self.sockets, asked["address"])
+            case "alone":
+                self.alone()
         return {}
 
     def serve(self) -> None:
-        """Answers requests until standard input ends."""
-        operations = {name: getattr(self, name) for name in ("load", "beside", "elephant", "voice", "alone")}
-        lines = bytearray()
-        ended = False
+        """Answers requests, each of which waits for the answer to the one before, until standard input ends."""
+        fault, ended = "", False
 
         def read() -> None:
-            nonlocal ended
-            data = os.read(sys.stdin.fileno(), 1 << 16)
-            ended = not data
-            lines.extend(data)
+            nonlocal fault, ended
+            line = sys.stdin.readline()
+            ended = not line
+            if ended:
+                return
+            try:
+                if fault:
+                    raise FailedError(fault)
+                answer = self.answer(json.loads(line))
+            except FailedError as error:
+                answer, fault = {"outcome": "failed", "reason": str(error)}, ""
+                self.alone()
+            print(json.dumps(answer), flush=True)  # noqa: T201 - the protocol
 
         self.sockets.watch(sys.stdin, selectors.EVENT_READ, read)
-        fault = ""
         while not ended:
             try:
                 self.sockets.turn(time.monotonic() + 1.0)
             except FailedError as error:  # of an elephant or voice, between two loads
                 fault = str(error)
-                self.alone({})
-            while b"\n" in lines:
-                line, _, rest = bytes(lines).partition(b"\n")
-                lines[:] = rest
-                asked = json.loads(line)
-                answer: dict[str, Any]
-                try:
-                    if fault:
-                        raise FailedError(fault)
-                    answer = operations[asked["op"]](asked)
-                except FailedError as error:
-                    answer = {"outcome": "failed", "reason": str(error)}
-                    self.alone({})
-                    fault = ""
-                print(json.dumps(answer), flush=True)  # noqa: T201 - the protocol
+                self.alone()
 
 
 def main() -> None:

@@ -494,7 +494,7 @@ def test_a_second_one_is_refused_and_interrupted_it_ends_with_130(
     second = world.start(source, out)
     _, refusal = second.communicate(timeout=30)
     assert second.returncode == 2
-    assert "another crawl is using this ledger; wait until it ends, or give another one with --led" in refusal
+    assert "another crawl is using this ledger; wait until it ends, or give another one with --ledger" in refusal
     child.send_signal(number)
     _, errors = child.communicate(timeout=30)
     assert child.returncode == 130, errors

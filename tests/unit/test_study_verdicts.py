@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from analysis.study.claims import CHANCE, Spread, mean_half_width
+from analysis.study.claims import CHANCE, SPREAD_MARGIN, Spread, mean_half_width
 from tests.cells import Repeats
 
 REPETITIONS, CLAIMS = 30, 20
@@ -52,7 +52,7 @@ def wrong_studies(scene: str, of: str, pairs: int, studies: int) -> float:
                 lacks = abs(value - truth) > mean_half_width(weighted, CONFIDENCE, logarithms=True)
             else:
                 spread = Spread(weighted, [*range(pairs), *range(pairs)], random, logarithms=True)
-                lacks = spread.chance(truth) <= 1 - CONFIDENCE
+                lacks = spread.chance(truth) <= SPREAD_MARGIN * (1 - CONFIDENCE)
             if lacks:
                 wrong += 1
                 break
