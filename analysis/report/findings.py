@@ -40,6 +40,8 @@ class ReportFinding:
     """All of it."""
     adds: str
     """What the columns of Table 2 do not show: for whom, and why; empty if there is nothing."""
+    why: str
+    """The part of it that the first screen of a terminal has room for: splits whose parts differ."""
 
 
 def findings(rows: Sequence[SpeedupRow], doses: Sequence[DoseRow] = ()) -> list[ReportFinding]:
@@ -48,14 +50,19 @@ def findings(rows: Sequence[SpeedupRow], doses: Sequence[DoseRow] = ()) -> list[
     for row in rows:
         if row.n == 0 or row.verdict is None:
             continue
+        limited = [split for split in row.splits if _tells_why(row, split)]
         parts = [_split_sentence(row, row.split)] if row.split is not None else []
-        parts += [_split_sentence(row, split) for split in row.splits if _tells_why(row, split)]
+        differ = [_split_sentence(row, split) for split in limited if split.p is not None and split.p < SIGNIFICANCE]
+        why = " ".join(parts + differ)
+        parts += [_split_sentence(row, split) for split in limited]
         parts += [_dose_sentence(dose) for dose in doses if dose.comparison == row.comparison and not _is_dose(row)]
         parts += [_unit_sentence(row)]
         adds = " ".join(part for part in parts if part)
         sentences = [_verdict_sentence(row), _shares_sentence(row), _duration_sentence(row), adds]
         sentence = " ".join(part for part in sentences if part)
-        all_findings.append(ReportFinding(name=row.comparison.name, verdict=row.verdict, sentence=sentence, adds=adds))
+        all_findings.append(
+            ReportFinding(name=row.comparison.name, verdict=row.verdict, sentence=sentence, adds=adds, why=why)
+        )
     return all_findings
 
 

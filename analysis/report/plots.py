@@ -50,6 +50,8 @@ class ForestRow:
     sentence: str
     adds: str
     """The part of the sentence that the columns do not show."""
+    why: str
+    """The splits whose parts differ, for a terminal."""
     n: int
     domains: int
     amount: str
@@ -116,6 +118,7 @@ def _row(index: int, row: SpeedupRow, axis: _Axis, finding: ReportFinding | None
         words=render.verdict_words(row) if finding else "",
         sentence=finding.sentence if finding else "",
         adds=finding.adds if finding else "",
+        why=finding.why if finding else "",
         n=row.n,
         domains=row.domains,
         amount=f"{render.count_of(row.domains, 'domain')}, {render.count_of(row.n, 'run')}",
@@ -192,8 +195,8 @@ class FirstScreen:
             answer = [[line[index] for index in kept] for line in narrow]
             terminal.print_table(to, (full, narrow, answer), title=self.question, words=(*_WORDS, full[0][plot]))
             for row in self.forest.rows:
-                if row.verdict == Verdict.MIXED:
-                    terminal.print_line(to, f"{row.name}: {row.adds}")
+                if row.why and row.verdict != Verdict.UNDECIDED:
+                    terminal.print_line(to, f"{row.name}: {row.why}")
             to.print()
         else:
             terminal.print_line(to, self.question)

@@ -19,6 +19,7 @@ from analysis.measures.pairs import Metric
 from analysis.measures.selection import DEFAULT
 from analysis.report import campaign, checks, figures, findings, plots, points, series
 from core.domain import Role
+from tests.terminals import on_terminal
 from tests.unit import pcap_writer
 from tests.unit.analysis_factory import lab_path, make_download, write_campaign
 
@@ -55,6 +56,26 @@ def test_forest_places_medians_on_a_log_scale_beside_the_margin(tmp_path: Path) 
     assert faster.q == "<0.001" and noise.q == "" and noise.band is None
     assert places["1"] == pytest.approx(drawn.one)
     assert [at for at, _ in drawn.ticks] == sorted(places.values())
+
+
+def test_the_first_screen_says_what_a_row_depends_on(tmp_path: Path) -> None:
+    """WS against BL: 1.7 where the receive window limited BL, 1.0 where the path's rate did."""
+    rng = np.random.default_rng(6)
+    limiters = ("receive_window", "path_rate")
+    downloads = [
+        make_download(domain=f"d{i:02}", configuration=name, last_byte_s=float(rng.lognormal(0, 0.005)) / gain)
+        for i in range(24)
+        for name, gain in (("BL", 1.0), ("WS", 1.7 if i % 2 == 0 else 1.0))
+    ]
+    texts = {
+        "limiter": [limiters[int(d.domain[1:]) % 2] if d.configuration == "BL" else "path_rate" for d in downloads]
+    }
+    drawn = plot(dataset.load([write_campaign(tmp_path / "c", downloads, texts=texts)]))
+    (row,) = drawn.rows
+    assert (row.verdict, row.words, row.amount) == ("mixed", "mixed by limiter", "24 domains, 24 runs")
+    assert "path rate 1.00 (12 domains, 12 runs), receive window 1.70 (12 domains, 12 runs)." in row.why
+    shown = " ".join(on_terminal(plots.FirstScreen(question="?", forest=drawn, noise=()).show, 120))
+    assert "WS vs BL: Median by what limited BL:" in " ".join(shown.split())
 
 
 def test_forest_cuts_what_is_outside_and_leaves_out_rows_without_pairs(tmp_path: Path) -> None:
