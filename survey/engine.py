@@ -90,9 +90,9 @@ def check_targets_out(subjects: Source, out: Path, targets_out: Path | None) -> 
         raise UsageError(
             "this list has no targets to fill in", where="--targets-out", remedy="give a targets file, or leave it out"
         )
-    targets.check_out(targets_out, "--targets-out")
     if targets_out.resolve() in (subjects.path.resolve(), out.resolve()):
         raise UsageError("already used for the input or the results", where="--targets-out", remedy="give another file")
+    targets.check_out(targets_out, "--targets-out")
 
 
 def fill_targets(source: Path, out: Path, values: Mapping[str, Mapping[str, bool | int | str]]) -> None:

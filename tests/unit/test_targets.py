@@ -275,7 +275,7 @@ def test_one_file_goes_through_map_compose_and_run(tmp_path: Path, start: str, e
     every = {f"d{n}.example": True for n in range(1, 6)}
     fill_targets(second, third, dict.fromkeys(("ecn", "sack", "window_scaling"), every))
     command("targets", "compose", third, "-o", fourth, "--per-provider", 3)
-    chosen = from_document({"name": "c", "targets": fourth.name, "contact": "a@b"}, tmp_path / "c.toml")
+    chosen = from_document({"name": "c", "targets": fourth.name, "contact": "a@uni.edu"}, tmp_path / "c.toml")
     ready = load_targets(chosen)
     assert [(t.provider, t.ecn, t.size_bytes) for t in ready] == [("google", True, t.rank) for t in ready]
     assert len(ready) == 3
