@@ -118,7 +118,7 @@ def test_another_cpu_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_the_lock_has_what_a_vantage_point_needs_and_no_more() -> None:
     """Of this checkout's uv.lock: programs of ours that run there, no figures, no crawler, no lab."""
     locked = bundle.read_lock(find_checkout(), "--extra", bundle.EXTRA)
-    assert set(locked.ours) == {".", "./rust/h3get", "./rust/h3serve", "./rust/pcapscan-py"}
+    assert set(locked.ours) == {".", "./rust/h3get", "./rust/h3serve", "./rust/pcapscan-py", "./rust/quinnget"}
     names = {one.requirement.name for one in locked.others if one.applies_to("3.12")}
     assert {"aioquic", "requests", "pyarrow", "trustme", "zstandard"} <= names
     assert not names & {"matplotlib", "scrapy", "scipy", "ansible-core", "colorama", "pip"}
