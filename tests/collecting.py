@@ -6,6 +6,7 @@ import contextlib
 import getpass
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -51,7 +52,7 @@ class Fleet:
     def add(self, name: str, results: Path, **variables: Any) -> None:
         """A host; without variables by a local connection."""
         told = variables or {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-        self.hosts[name] = {"collect_results": str(results), "collect_upshift": str(UPSHIFT), **told}
+        self.hosts[name] = {"collect_results": str(results), "collect_upshift": shlex.quote(str(UPSHIFT)), **told}
 
     def command(self, **variables: Any) -> list[str]:
         """The command line of a collect."""

@@ -87,7 +87,8 @@ def test_proof_accepts_what_fits_and_tells_what_does_not(factor: Factor) -> None
 
 def test_dose_is_a_kpi(factor: Factor) -> None:
     if factor.dose is not None:
-        assert factor.dose.words and KPIS[factor.dose.kpi].kind in (int, float)
+        kinds = (int, float) if factor.dose.equals is None else (str,)
+        assert factor.dose.words and KPIS[factor.dose.kpi].kind in kinds
 
 
 def test_levels_exclude_each_other(factor: Factor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -23,7 +24,7 @@ for one in {disk}/root/releases/*; do test -e "$one/manifest.json" && echo whole
 def install_both(tmp_path: Path, second: Path, options: str) -> tuple[list[str], str]:
     first, disk = unpacked(tmp_path, "1"), tmp_path / "disk"
     disk.mkdir()
-    script = ON_A_SMALL_DISK.format(options=options, disk=disk, python=sys.executable)
+    script = ON_A_SMALL_DISK.format(options=options, disk=disk, python=shlex.quote(sys.executable))
     done = run(
         ["unshare", "--user", "--map-root-user", "--mount", "--", "sh", "-ec", script, "sh", str(first), str(second)]
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import os
+import shlex
 import shutil
 import ssl
 import subprocess
@@ -65,6 +66,6 @@ def ask(uv: str, port: int, ca: Path, before: str) -> str:
 
 def test_uv_trusts_what_the_system_trusts(uv: str, inspected: tuple[int, Path]) -> None:
     assert "UnknownIssuer" in ask(uv, *inspected, before=":"), "uv's own certificates do not have this CA"
-    told = ask(uv, *inspected, before=f". {SETUP}")
+    told = ask(uv, *inspected, before=f". {shlex.quote(str(SETUP))}")
     assert "UnknownIssuer" not in told and "not found in the package registry" in told
     assert "deprecated" not in told
