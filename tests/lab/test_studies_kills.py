@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cells import Repeats, cells
-from vantage.lab.state import all_labs, lab_folder
+from vantage.lab.state import lab_folder
 
 STUDY = """
 schema = 1
@@ -99,7 +100,7 @@ def test_a_part_is_killed(part: str, repeats: Repeats, lab_host: Path, tmp_path:
         rows = pq.read_table(out / "flows.parquet").to_pylist()
         assert len({(row["rate_mbit"], row["sack"], row["repetition"]) for row in rows}) == len(rows) == PLANNED
         assert {row["outcome"] for row in rows} <= {"ok", "disturbed"}
-        assert not [folder for folder in all_labs() if folder.alive()]
+        assert not lab_folder("studies").alive()
 
 
 @pytest.mark.measures
@@ -107,7 +108,7 @@ def test_a_full_disk_ends_the_run_and_is_resumed(root: None, lab_host: Path, tmp
     file, disk = tmp_path / "kills.toml", tmp_path / "disk"
     file.write_text(STUDY)
     disk.mkdir()
-    run = f"{sys.executable} -m upshift study run {file} --quick --out {disk}/out"
+    run = f"{shlex.quote(sys.executable)} -m upshift study run {file} --quick --out {disk}/out"
     script = (
         f"mount -t tmpfs -o size=144k none {disk}; {run} && exit 9 || echo first $?; mount -o remount,size=64m {disk}; "
         f"{run}; cp {disk}/out/flows.parquet {tmp_path}"
