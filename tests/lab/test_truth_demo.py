@@ -269,7 +269,10 @@ def test_the_smallest_round_trip_is_the_programmed_one(demo: Demo) -> None:
 
 @EACH
 def test_quic_clients_get_full_packets(demo: Demo) -> None:
-    """The number of packets must not depend on how often a client acknowledges: else headers decide who is faster."""
+    """The number of packets must not depend on how often a client acknowledges: else headers decide who is faster.
+
+    What a queue dropped is sent again beside other data, and so in up to one packet more for each.
+    """
     found: dict[str, list[float]] = defaultdict(list)
     for record in demo.data.records:
         download = record.download
@@ -278,7 +281,7 @@ def test_quic_clients_get_full_packets(demo: Demo) -> None:
         full = demo.path(download).quic_packet_bytes - QUIC_OVERHEAD
         packets = record.number("packets_from_server")
         assert packets is not None, download
-        found[download.configuration].append(packets / (download.body_bytes / full))
+        found[download.configuration].append((packets - (download.lab_dropped or 0)) / (download.body_bytes / full))
     assert {"aioquic", "quiche"} <= set(found)
     for configuration, ratios in found.items():
         assert median(ratios) <= 1.03, f"{configuration}: {median(ratios):.3f} times the least number of packets"
