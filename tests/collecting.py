@@ -84,7 +84,7 @@ class Fleet:
         if options or then:
             tools = self.folder / "tools"
             tools.mkdir(exist_ok=True)
-            (tools / "rsync").write_text(RSYNC.format(path=os.environ["PATH"], options=options, then=then))
+            (tools / "rsync").write_text(RSYNC.format(path=shlex.quote(os.environ["PATH"]), options=options, then=then))
             (tools / "rsync").chmod(0o755)
             environment["PATH"] = f"{tools}:{os.environ['PATH']}"
         return environment
