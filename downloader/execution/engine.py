@@ -16,7 +16,7 @@ from core.system.this_host import read_clock
 from core.terminal import Progress
 from core.untrusted import file_name, scrub
 from downloader.campaign.campaign import Campaign, VantageClock
-from downloader.campaign.configurations import client_with
+from downloader.campaign.configurations import client_with, written_settings
 from downloader.campaign.limits import Stopping
 from downloader.campaign.plan import PlannedRun
 from downloader.campaign.targets import trusted
@@ -48,6 +48,7 @@ class Worker:
         report: told what the vantage point does.
         runs: all runs of the plan; those that are in the journal already are skipped.
         clock: gives Unix time, for all that depends on the day; times of downloads are the clients'.
+        run_as: user and group that clients become; None: nobody.
     """
 
     def __init__(
@@ -66,11 +67,12 @@ class Worker:
         report: VantageReport,
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
+        run_as: tuple[int, int] | None = None,
     ) -> None:
         self.campaign, self.place, self.journal = campaign, place, journal
         self.ca_file = trusted(campaign, place)
         self._out, self._progress, self._report, self._stop = out, progress, report, stop
-        self._store, self._disk = store, disk
+        self._store, self._disk, self._run_as = store, disk, run_as
         self._folder = out / "vantage" / place.name / "captures"
         self._runs = {run.number: run for run in runs}
         waiting = [self._runs[number] for number in journal.open_runs()]
@@ -104,7 +106,8 @@ class Worker:
             return
         self._remove_parts()
         used = {configuration.client for configuration in self.campaign.every}
-        with Caller(self.place, [self.client(name) for name in sorted(used)], self._poll) as caller:
+        self.place.limit_settings(written_settings(self.campaign.published_quirks))
+        with Caller(self.place, [self.client(name) for name in sorted(used)], self._poll, self._run_as) as caller:
             while (run := self._schedule.next()) is not None:
                 recorded = False
                 self._running = run

@@ -28,7 +28,7 @@ from downloader.campaign.targets import check_trust, describe_trust, trusted
 from downloader.client import Client, version
 from downloader.control import stop_pause
 from downloader.control.reporter import Reporter
-from downloader.execution.calls import StoppedError
+from downloader.execution.calls import StoppedError, describe_confinement
 from downloader.execution.engine import Worker, gates_for
 from downloader.execution.journal import Journal
 from downloader.execution.resume import as_recorded, check_folder, earlier_iterations
@@ -122,6 +122,7 @@ def run_campaign(
     client_ceilings: Mapping[str, Any] | None = None,
     clock: Callable[[], float] = time.time,
     inspect: Inspect | None = None,
+    run_as: tuple[int, int] | None = None,
 ) -> RunSummary:
     """Runs the rest of a plan in a folder, at all places in parallel.
 
@@ -135,6 +136,7 @@ def run_campaign(
         client_ceilings: this host's calibration, for `environment.json`; None if there is none.
         clock: gives Unix time, for all that depends on the day.
         inspect: reads a capture before it is dropped; None: captures are only packed.
+        run_as: user and group that clients become; None: nobody.
 
     Raises:
         UsageError: another plan is in the folder, or another process works in it.
@@ -151,7 +153,7 @@ def run_campaign(
         earlier = {name: earlier_iterations(out / "vantage" / name, plan) for name in places}
         runs = {name: plan.runs(name, earlier[name]) for name in places}
         try:
-            _open_journals(plan, runs, earlier, places, out, client_ceilings, journals)
+            _open_journals(plan, runs, earlier, places, out, client_ceilings, run_as, journals)
             # Written each time: comparisons may have been added to a finished campaign.
             description.write(out, plan.campaign.for_analysis())
             stop_pause.clear_stop(out)
@@ -164,7 +166,18 @@ def run_campaign(
                 reserve_bytes=plan.campaign.disk.reserve,
             )
             ended_by = _work(
-                plan, runs, journals, places, out, progress, stopping, clock, inspect, until=until, reporter=reports
+                plan,
+                runs,
+                journals,
+                places,
+                out,
+                progress,
+                stopping,
+                clock,
+                inspect,
+                until=until,
+                reporter=reports,
+                run_as=run_as,
             )
             if stop_pause.stop_requested(out):  # perhaps in the last run of the plan
                 ended_by = ended_by or stop_pause.STOP
@@ -209,6 +222,7 @@ def _open_journals(
     places: Mapping[str, Place],
     out: Path,
     client_ceilings: Mapping[str, Any] | None,
+    run_as: tuple[int, int] | None,
     journals: dict[str, Journal],
 ) -> None:
     """Adds the journals, created or resumed, to `journals`, which the caller closes. Nothing is downloaded before."""
@@ -224,6 +238,7 @@ def _open_journals(
             "python_packages": _versions(campaign),
             "trust": trust,
             "client_ceilings": client_ceilings,
+            "confinement": describe_confinement(place, run_as),
         }
         journal.set_meta("environment", json.dumps(environment, default=str))
 
@@ -247,6 +262,7 @@ def _work(
     *,
     until: float | None,
     reporter: Reporter,
+    run_as: tuple[int, int] | None,
 ) -> str | None:
     """A thread per vantage point. If one fails, the others finish. Returns what ended it before its plan."""
     turns, errors = Turns(), list[BaseException]()
@@ -275,6 +291,7 @@ def _work(
                 report=report,
                 stop=stop,
                 clock=clock,
+                run_as=run_as,
             )
             worker.work()
             ended_by[name] = worker.ended_by

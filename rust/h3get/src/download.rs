@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use clientkit::{
-    Clock, Outcome, RECEIVE_SIZE, Record, Request, Socket, Usage, Verdict, one_line, seconds,
+    Clock, Outcome, RECEIVE_SIZE, Record, Request, Socket, Usage, Verdict, confine, one_line,
+    seconds,
 };
 use nix::errno::Errno;
 
@@ -45,6 +46,7 @@ pub fn download(client: &Quiche, request: &Request) -> Result<Record<QuicFacts>,
     };
     let connection = quic::connect(client, request, &mut config, &socket)?;
     let mut download = Download::new(client, request, socket, connection, dump);
+    confine(Some(request.port), request.run_as).map_err(SetupError::Confine)?;
     let verdict = download.run();
     let transfer = download.clock.usage();
     download.close(&verdict);
