@@ -113,7 +113,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def test_a_wrong_name_or_algorithm_is_told_with_the_new_kind(copy: Path) -> None:
     for old, new, said in (
-        ('"python"', '"perl"', "unknown QUIC server 'perl'; use one of: caddy, python, quiche"),
+        ('"python"', '"perl"', "unknown QUIC server 'perl'; use one of: caddy, nginx, python, quiche"),
         ('"cubic"', '"bbr"', "python does not support 'bbr'; python has reno and cubic"),
     ):
         (copy / "wrong.toml").write_text(TOPOLOGY.replace(old, new))
