@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -133,4 +134,5 @@ def test_it_serves_a_campaign_and_says_what_it_is(copy: Path) -> None:
     assert [path[field] for field in fields] == ["python", "cubic", 10, 1228]
     environment = (copy / "out/environment.json").read_text()
     assert '"python": "aioquic ' in environment
-    assert "the QUIC server python uses cubic, 10 packets at first, 1228-byte packets" in report_pages(copy)
+    named = f"the QUIC server python (aioquic {version('aioquic')}) uses cubic, 10 packets at first, 1228-byte packets"
+    assert named in report_pages(copy)

@@ -139,7 +139,9 @@ class Lab:
 
     def truth(self) -> dict[str, Any]:
         """The document `lab.json` of docs/design/house.md: the programmed properties of every path."""
-        versions = {name: first_line(argv) for name, argv in self.plan.versions.items()}
+        versions = {
+            name: (first_line(argv) or "").rpartition(": ")[2] or None for name, argv in self.plan.versions.items()
+        }
         return truth.document(self.topology, self.plan.addresses, timing=self.timing(), versions=versions)
 
 

@@ -1,6 +1,7 @@
-"""`nginx`: a web server, with HTTP/3 where it can, or the cache of an edge.
+"""`nginx`: a web server, with HTTP/3 where it is 1.26, or the cache of an edge.
 
-The distribution's, unless that has no HTTP/3 and `make setup` brought one that has (`scripts/nginx-http3`).
+The distribution's, unless that is not 1.26 with HTTP/3 and `make setup` brought Debian 13's, which is
+(`scripts/nginx-http3`). Other versions differ: from 1.27.5 on QUIC has CUBIC and a first window of 12,000 bytes.
 """
 
 from __future__ import annotations
@@ -36,13 +37,14 @@ def _nginx() -> str:
 
 @lru_cache(maxsize=8)
 def _has_http3(path: str) -> bool:
-    return "http_v3_module" in run((path, "-V")).stderr
+    said = run((path, "-V")).stderr
+    return "nginx/1.26." in said and "http_v3_module" in said
 
 
 def _http3_missing() -> str | None:
     if _has_http3(_nginx()):
         return None
-    return "the nginx of this machine has no HTTP/3; run: make setup, with a network, or choose another kind"
+    return "no nginx 1.26 with HTTP/3 is here; run: make setup, with a network, or choose another kind"
 
 
 def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
@@ -182,7 +184,7 @@ NGINX = ServerKind(
     https_alpn=("h2",),
     quic=QuicTraits(
         congestion_control=("reno",),
-        # 1.26.3 starts with 131,054 bytes: twice its own largest UDP payload, where RFC 9002, 7.2, has the packet size.
+        # 131,054 bytes: twice its largest UDP payload where RFC 9002, section 7.2, has the size of a packet.
         initial_window_packets=109,
         packet_bytes=1228,  # until it has probed the path, about a second later: then 1499
         stream_buffer_bytes=STREAM_BUFFER_BYTES,
