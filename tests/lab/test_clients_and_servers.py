@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import statistics
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,7 @@ def wrong_cells(found: Measured) -> list[str]:
 
 def test_each_cell_of_the_table(lab_host: Path, tmp_path: Path) -> None:
     (tmp_path / "table.toml").write_text(TABLE, encoding="utf-8")
-    configurations = {"requests": ALL, **{name: name for name in (*TCP[1:], *QUIC)}}
+    configurations: dict[str, Mapping[str, str] | str] = {"requests": ALL, **{name: name for name in (*TCP[1:], *QUIC)}}
     with open_bench(tmp_path / "table.toml", tmp_path) as bench:
         found = bench.judge(lambda: bench.measure("table", configurations, times=TIMES), wrong_cells)
     held = [r for r in found.data.records if r.download.domain == "nginx.example" and r.download.configuration in QUIC]

@@ -5,7 +5,7 @@ The whole table of clients and servers is in `test_clients_and_servers.py`, for 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -87,6 +87,6 @@ def test_as_it_comes_it_sends_64_kib_per_round_trip(bench: Bench) -> None:
         wrong = [] if least - 1 < rounds < least + 1.5 else [f"{rounds:.1f} round trips for {least:.1f} buffers"]
         return wrong + ([] if limiter is Limiter.SENDER and quic_s > 1.5 * tcp_s else [f"{limiter}, {quic_s:.3f} s"])
 
-    configurations = {"ALL": ALL, "quiche": "quiche"}
+    configurations: dict[str, Mapping[str, str] | str] = {"ALL": ALL, "quiche": "quiche"}
     for domain in ("asis.example", "wide.example"):
         bench.judge(partial(bench.measure, domain, configurations, domain=domain), check)
