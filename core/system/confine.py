@@ -147,7 +147,11 @@ def _system_calls(machine: str) -> bytes | None:
     load, equal, at_least, any_bit, give = 0x20, 0x15, 0x35, 0x45, 0x06  # linux/bpf_common.h
     allow, refuse, unknown = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS  # linux/seccomp.h
     # Jumps are counted from the end, where the three verdicts are: allow, refuse, unknown.
-    steps = [(load, 4, None, None), (equal, architecture, None, refuse), (load, 0, None, None)]
+    steps: list[tuple[int, int, int | None, int | None]] = [
+        (load, 4, None, None),
+        (equal, architecture, None, refuse),
+        (load, 0, None, None),
+    ]
     steps += [(at_least, 1 << 30, refuse, None)]  # the x32 numbers of x86_64
     steps += [(equal, number, refuse, None) for number in refused]
     # clone3 has its flags in memory, where no filter sees them; without it the C library uses clone.

@@ -24,7 +24,8 @@ from downloader.programs.common import add_run_as
 _DNS_PORT = 53
 _TYPES = {"ipv4": ("A",), "ipv6": ("AAAA",), "any": ("A", "AAAA")}
 
-dns.rdata.load_all_types()  # dnspython would import the module of a type with the first answer that has it
+# dnspython would import the module of a type with the first answer that has it.
+dns.rdata.load_all_types()  # type: ignore[no-untyped-call]
 
 
 def resolve(
