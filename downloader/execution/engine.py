@@ -27,9 +27,10 @@ from downloader.execution.attempt import Attempt
 from downloader.execution.calls import Caller, CutError, StoppedError
 from downloader.execution.capture import ip_bytes, part_names
 from downloader.execution.journal import Journal
+from downloader.execution.parts import Part, Parts
 from downloader.execution.records import mark_void
 from downloader.limits.budget import AccountEntry, BudgetGate, interrupted_bytes, reserved
-from downloader.limits.captures import CaptureStore, packed_name
+from downloader.limits.captures import CaptureStore, Settled, packed_name
 from downloader.limits.disk import DiskGate, FolderDisk
 from downloader.limits.opt_out import OptOuts, block_lists
 from downloader.schedule.schedule import POLL_S, Gate, Schedule, State, Turns
@@ -126,10 +127,12 @@ class Worker:
 
     def _record(self, run: PlannedRun, caller: Caller) -> bool:
         """One attempt of a run; False if it has to be repeated."""
-        number = self.journal.begin(run.number, reserved(self.campaign, run.target, self.clock()))
+        parts = Parts()
+        with parts.on(Part.JOURNAL):
+            number = self.journal.begin(run.number, reserved(self.campaign, run.target, self.clock()))
         self._remove_interrupted(run, number)
         self._schedule.began(run, number)
-        attempt = Attempt(self, run, number, caller)
+        attempt = Attempt(self, run, number, caller, parts)
         try:
             with self.place.measuring():
                 downloads, disturbed = attempt.make()
@@ -156,20 +159,30 @@ class Worker:
         if disturbed is not None and last:
             downloads = mark_void(downloads, disturbed)
         again = disturbed is not None and not last
-        downloads, capture = self._store.settle(run.number, downloads, valid=not again)
+        with parts.on(Part.PACKING):
+            downloads, capture = self._store.settle(run.number, downloads, valid=not again)
         if disturbed is not None and again:
             self.journal.void(run.number, disturbed, downloads, ended=attempt.ended(), capture=capture)
-            self._store.tidy(capture)
+            self._tidy(run, number, capture, parts)
             self._report.void_run(run.target.domain, disturbed.detail)
             self._show(f"{run.target.domain}: void, again ({disturbed.detail})")
             return False
-        self.journal.accept(run.number, downloads, void=disturbed, ended=attempt.ended(), capture=capture)
-        self._store.tidy(capture)
+        with parts.on(Part.JOURNAL):
+            self.journal.accept(run.number, downloads, void=disturbed, ended=attempt.ended(), capture=capture)
+        self._tidy(run, number, capture, parts)
         self._stopping.record(downloads)
         self.journal.set_meta("stopping", json.dumps(self._stopping.state()))
         self._report.recorded_run(downloads, void=disturbed is not None)
         self._show(run.target.domain)
         return True
+
+    def _tidy(self, run: PlannedRun, number: int, capture: Settled | None, parts: Parts) -> None:
+        """Brings the capture into its last form, and records where the attempt's time went."""
+        with parts.on(Part.PACKING):
+            self._store.tidy(capture)
+        took = parts.end()
+        self.journal.took(run.number, number, took)
+        self._report.took(took)
 
     def _interrupt(self, run: PlannedRun, number: int, attempt: Attempt) -> None:
         """Journals an attempt as interrupted, with what it took."""

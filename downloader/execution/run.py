@@ -161,6 +161,7 @@ def run_campaign(
                 plan_sha256=plan.digest,
                 versions=_versions(plan.campaign),
                 counts={name: journal.counts() for name, journal in journals.items()},
+                times={name: journal.times() for name, journal in journals.items()},
                 limit_bytes=plan.campaign.disk.limit,
                 reserve_bytes=plan.campaign.disk.reserve,
             )
