@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import upshift_native
 
 from analysis.captures.connection import Connection, Side
-from analysis.captures.kpi import Value
 from analysis.captures.kpis import ALL as KPIS
+from analysis.captures.kpis import Value
 from analysis.captures.scan import kpi_values, readable
 
 if TYPE_CHECKING:

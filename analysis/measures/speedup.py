@@ -297,7 +297,7 @@ class _Cells:
     low: Floats
     high: Floats
     part: Ints
-    """Of each median, an index into `names`."""
+    """Index into `names` for each median."""
 
     @classmethod
     def of(cls, pairs: Pairs, texts: Texts, logs: _Logs, of_domains: tuple[Floats, Floats]) -> _Cells:

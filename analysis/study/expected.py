@@ -13,7 +13,7 @@ from core.files.study import Cell, Expected, Rule, Selector, Tolerance
 from core.files.study_terms import METRICS
 
 ROUNDING = 1e-9
-"""Of a value; what a binary fraction may differ from a decimal one."""
+"""Share of a value by which a binary fraction may differ from a decimal one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ from upshift.commands.fleet_hosts import (
 )
 from vantage.fleet.examined import campaigns_beside, clock_faults
 from vantage.fleet.inventory import Fleet, open_fleet
-from vantage.fleet.verdicts import Verdict
+from vantage.fleet.verdicts import HostVerdict
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -118,7 +118,7 @@ def status(
     name = fleet.campaign(campaign)
     named: set[str] = set()
 
-    def look() -> dict[str, Verdict]:
+    def look() -> dict[str, HostVerdict]:
         states = play("status", fleet, {"campaign_name": name}, as_json=None)
         _look_after(fleet, name, states, named, mend=watch)
         return states
@@ -166,7 +166,7 @@ def collect(
     fleet_report.require_all(verdicts, campaign=name)
 
 
-def _look_after(fleet: Fleet, name: str, states: Mapping[str, Verdict], named: set[str], *, mend: bool) -> None:
+def _look_after(fleet: Fleet, name: str, states: Mapping[str, HostVerdict], named: set[str], *, mend: bool) -> None:
     """Names hosts that may lack opt-outs or have a wrong clock, each once, and with `mend` does something about it."""
     wrong = clock_faults(states, fleet.hosts)
     news = [f"{host}: {clause}" for host, clause in wrong.items() if f"{host} clock" not in named]
@@ -203,7 +203,7 @@ def _opt_outs(fleet: Fleet) -> Path:
     return path
 
 
-def _of_other_plans(known: Mapping[str, Verdict], plan: SharedPlan, name: str) -> dict[str, str]:
+def _of_other_plans(known: Mapping[str, HostVerdict], plan: SharedPlan, name: str) -> dict[str, str]:
     """Host -> its fault, for those that have results of another plan in the campaign's folder.
 
     Raises UsageError if most of the hosts have such: then the campaign is wrong here, and not a host.
@@ -221,7 +221,7 @@ def _of_other_plans(known: Mapping[str, Verdict], plan: SharedPlan, name: str) -
     return {host: f"{fault}; {remedy}" for host, fault in others.items()}
 
 
-def _overridden(host: str, verdict: Verdict) -> Verdict:
+def _overridden(host: str, verdict: HostVerdict) -> HostVerdict:
     """A verdict of the doctor, without effect; what is overridden is named."""
     if verdict.fault is None or verdict.result is None:
         return verdict
@@ -229,12 +229,12 @@ def _overridden(host: str, verdict: Verdict) -> Verdict:
     return replace(verdict, fault=None)
 
 
-def _show(states: Mapping[str, Verdict], *, as_json: bool) -> None:
+def _show(states: Mapping[str, HostVerdict], *, as_json: bool) -> None:
     if as_json:
         typer.echo(dumps(fleet_report.document(states), sort_keys=True))
     else:
         terminal.console(sys.stdout).print(_table(states))
 
 
-def _table(states: Mapping[str, Verdict]) -> Table:
+def _table(states: Mapping[str, HostVerdict]) -> Table:
     return terminal.table(fleet_report.cells(states, time.time()), words=fleet_report.WORDS)

@@ -13,7 +13,7 @@ from core.terminal import show_progress as progress_display
 
 if TYPE_CHECKING:
     from vantage.fleet.inventory import Fleet
-    from vantage.fleet.verdicts import Verdict
+    from vantage.fleet.verdicts import HostVerdict
 
 Inventory = Annotated[
     Path, typer.Option("--inventory", "-i", metavar="INVENTORY", help="Inventory of Ansible: a file, or a folder.")
@@ -223,7 +223,7 @@ def teardown(
     _end(play("teardown", fleet, {"vantage_control": control()}, as_json=json), as_json=json, done="taken away")
 
 
-def play(playbook: str, fleet: Fleet, variables: dict[str, Any], *, as_json: bool | None) -> dict[str, Verdict]:
+def play(playbook: str, fleet: Fleet, variables: dict[str, Any], *, as_json: bool | None) -> dict[str, HostVerdict]:
     """Runs a playbook on the selected hosts, with progress on standard error (None: without)."""
     from vantage.fleet import runs
 
@@ -234,12 +234,14 @@ def play(playbook: str, fleet: Fleet, variables: dict[str, Any], *, as_json: boo
         return runs.on_hosts(task, fleet.path, fleet.selected, progress=progress)
 
 
-def hand_over(fleet: Fleet, opt_outs: Path, *, as_json: bool | None) -> dict[str, Verdict]:
+def hand_over(fleet: Fleet, opt_outs: Path, *, as_json: bool | None) -> dict[str, HostVerdict]:
     """Adds the control machine's list of opt-outs to that of each selected host, which confirms that it has it."""
     return play("optout", fleet, {"campaign_opt_out": str(opt_outs)}, as_json=as_json)
 
 
-def examine(fleet: Fleet, isolation: str, *, calibrate: bool, as_json: bool, campaign: str = "") -> dict[str, Verdict]:
+def examine(
+    fleet: Fleet, isolation: str, *, calibrate: bool, as_json: bool, campaign: str = ""
+) -> dict[str, HostVerdict]:
     """The doctor's verdict on each selected host: what speaks against a campaign there is its fault.
 
     Args:
@@ -278,7 +280,7 @@ def _ask(
     _end(verdicts, as_json=as_json, done=done, campaign=name)
 
 
-def _end(verdicts: dict[str, Verdict], *, as_json: bool, done: str, campaign: str | None = None) -> None:
+def _end(verdicts: dict[str, HostVerdict], *, as_json: bool, done: str, campaign: str | None = None) -> None:
     from upshift import fleet_report
 
     fleet_report.show(verdicts, as_json=as_json, done=done)
