@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.measures.statistics.clusters import Floats
+from analysis.measures.statistics.intervals import Floats
 from analysis.study.flows import Flows, t_quantile
 from core.files.study import Cell, Claim, pairs
 

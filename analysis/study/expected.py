@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.measures.statistics.clusters import Floats
+from analysis.measures.statistics.intervals import Floats
 from analysis.study.flows import Flows
 from core.files.study import Cell, Expected, Rule, Selector, Tolerance
 from core.files.study_terms import METRICS

@@ -240,7 +240,7 @@ def plan_hash(
     The number of iterations is left out, as more of them extend a plan; so is a lab, whose truth is compared by itself.
 
     Only what differs from the defaults is hashed, so that a campaign goes on when Upshift has learned something new.
-    That no default has changed since is checked by what the journals have (`downloader.execution.resume`).
+    That no default has changed since is checked by what the journals have (`downloader.execution.journal`).
 
     Args:
         vantage_points: all, wherever they run.

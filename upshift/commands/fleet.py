@@ -19,20 +19,17 @@ from core.untrusted import scrub
 from downloader.schedule.slots import SharedPlan
 from upshift import fleet_plan, fleet_report
 from upshift.commands.fleet_hosts import (
-    INVENTORY,
     OPT_OUTS,
     AsJson,
-    AskBecomePass,
-    Inventory,
-    Limit,
     Name,
     app,
     examine,
     hand_over,
+    on_hosts,
     play,
 )
 from vantage.fleet.examined import campaigns_beside, clock_faults
-from vantage.fleet.inventory import Fleet, open_fleet
+from vantage.fleet.inventory import Fleet
 from vantage.fleet.verdicts import HostVerdict
 
 if TYPE_CHECKING:
@@ -44,11 +41,9 @@ _REFRESH_S = 5.0
 """Between two looks of `status --watch`."""
 
 
-@app.command()
+@on_hosts
 def run(
-    inventory: Inventory = INVENTORY,
-    limit: Limit = None,
-    ask_become_pass: AskBecomePass = False,
+    fleet: Fleet,
     force: Annotated[
         bool,
         typer.Option(
@@ -66,7 +61,6 @@ def run(
     that is spoken against is left out, and paused where its clock is wrong; the others start. Every host that answers
     gets the opt-outs. Exit code 1 if a host was left out or failed.
     """
-    fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     name = fleet.campaign()
     plan = fleet_plan.planned(fleet)
     opt_outs = _opt_outs(fleet)
@@ -97,11 +91,9 @@ def run(
     fleet_report.require_all(verdicts)
 
 
-@app.command()
+@on_hosts
 def status(
-    inventory: Inventory = INVENTORY,
-    limit: Limit = None,
-    ask_become_pass: AskBecomePass = False,
+    fleet: Fleet,
     campaign: Name = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Again and again until the campaign has ended on all hosts.")
@@ -114,7 +106,6 @@ def status(
     hosts with a wrong clock, are named on standard error; --watch hands the opt-outs over, and pauses the campaign
     where the clock is more than 3 s from this machine's or another host's. Exit code 1 if a host does not answer.
     """
-    fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     name = fleet.campaign(campaign)
     named: set[str] = set()
 
@@ -135,11 +126,9 @@ def status(
     fleet_report.require_all(states, campaign=name)
 
 
-@app.command()
+@on_hosts
 def collect(
-    inventory: Inventory = INVENTORY,
-    limit: Limit = None,
-    ask_become_pass: AskBecomePass = False,
+    fleet: Fleet,
     campaign: Name = None,
     free: Annotated[
         bool | None, typer.Option("--free/--keep", help="Remove captures on the hosts once they are verified here.")
@@ -151,7 +140,6 @@ def collect(
     Any number of times, while the campaign runs, too: only what is new is copied. A host is trusted with its own
     results only: what the plan of this machine cannot need is refused, and the other hosts are collected.
     """
-    fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     into = fleet.required("collect_into", "a folder on this machine")
     name = fleet.campaign(campaign)
     folder = Path(into) / name
