@@ -293,7 +293,9 @@ LAB_PATHS = [
     ("quic_server", "text", "", "Kind of the QUIC server, if there is one."),
     ("quic_congestion_control", "text", "", "Congestion control of the QUIC server."),
     ("quic_initial_window_packets", "integer", "packets", "Initial window of the QUIC server."),
-    ("quic_packet_bytes", "integer", "B", "Size of the UDP payloads that the QUIC server sends."),
+    ("quic_packet_bytes", "integer", "B", "Size of a full packet of the QUIC server on IPv4, with its headers."),
+    ("quic_stream_buffer_bytes", "integer or null", "B", "The most that the QUIC server sends per round trip, if set."),
+    ("quic_server_version", "text or null", "", "The QUIC server's version, as its program prints it."),
     ("note", "text", "", "Further properties of the server in the topology."),
 ]
 
