@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from core.files.journal import open_journals
-from core.terminal import Silent
+from core.terminal import show_progress
 from downloader.execution.parts import Part
 from downloader.quirks.pauses import PAUSES
 from upshift.campaign import run_file
@@ -36,11 +36,12 @@ def main() -> None:
     parser.add_argument("--programs", action="store_true", help="write kernel settings by programs, as before")
     arguments = parser.parse_args()
     if arguments.programs:
-        LabPlace.limit_settings = lambda _place, _names: None  # type: ignore[method-assign]
+        setattr(LabPlace, "limit_settings", lambda _place, _names: None)  # noqa: B010 - no process then
     with tempfile.TemporaryDirectory(prefix="upshift-overhead-") as name:
         folder = Path(name)
         (folder / "campaign.toml").write_text(CAMPAIGN.format(iterations=arguments.iterations), encoding="utf-8")
-        summary, _ = run_file(folder / "campaign.toml", folder / "out", progress=Silent())
+        with show_progress(as_json=False) as progress:
+            summary, _ = run_file(folder / "campaign.toml", folder / "out", progress=progress)
         with open_journals(folder / "out") as journals:
             attempts = [took for journal in journals.values() for took in journal.times()]
     seconds: Counter[str] = Counter()
