@@ -218,11 +218,8 @@ def _print_ceilings(console: Console, calibration: Mapping[str, Any]) -> None:
     console.print()
     terminal.print_table(console, (full, narrow), title=ladder.TITLE, words=ladder.WORDS)
     terminal.print_line(console, ladder.LEGEND)
-    failed = Counter(
-        (client, transfer["fault"] or entry["fault"])
-        for client, entry in calibration["clients"].items()
-        for transfer in entry["transfers"] or [{"fault": None}]
-    )
-    for (client, fault), count in failed.items():
-        if fault is not None:
-            console.print(Text(f"{client}: {count} of its transfers failed: {fault}", style="yellow"))
+    for client, entry in calibration["clients"].items():
+        faults = Counter(transfer["fault"] for transfer in entry["transfers"] if transfer["fault"] is not None)
+        said = [f"{count} of its transfers failed: {fault}" for fault, count in faults.items()]
+        for fault in said or filter(None, [entry["fault"]]):
+            console.print(Text(f"{client}: {fault}", style="yellow"))
