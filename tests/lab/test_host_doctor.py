@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from downloader import clients
-from vantage.doctor import checks as doctor
-from vantage.doctor.gather import gather
 from vantage.host.undo_log import module_environment
 
 pytestmark = pytest.mark.lab
 
 PROGRAM = "import typer; from upshift.commands.doctor import doctor; typer.run(doctor)"
-
-
-LATE_S = 0.1
 
 
 def run_doctor(state: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -61,43 +54,6 @@ def test_a_table_for_people(tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout
 
 
-@pytest.fixture(scope="module")
-def calibrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """A state folder with a calibration of this host, and what the command printed."""
-    state = tmp_path_factory.mktemp("state")
-    return state, run_doctor(state, "--calibrate", "--seconds", "0.3", "--quick", "--json")
-
-
-def test_each_client_has_a_ceiling_here(calibrated: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    facts = gather(Path(), clients.ALL.values(), ceilings={}, sample_s=0.0)
-    assert doctor.lab_can_run(doctor.examine(facts)), "the lab cannot run here: see upshift doctor"
-    _, done = calibrated
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert document["ceilings"]["clients"].keys() == clients.ALL.keys()
-    for name, found in document["ceilings"]["clients"].items():
-        assert (found["fault"], found["stale"]) == (None, [])
-        assert found["ceiling_mbit_s"] > 10 and found["client_cpu_s_per_gb"] > 0.1
-        assert found["limit"] in {"client", "server", "neither"}
-        assert 0 < found["client_core_share"] < 1.5 and 0 < found["server_core_share"] < 1.5
-        free = [transfer for transfer in found["transfers"] if transfer["offered_mbit_s"] is None]
-        limited = [transfer for transfer in found["transfers"] if transfer["offered_mbit_s"] is not None]
-        assert {t["server"] for t in free} == ({"nginx", "caddy"} if found["transport"] == "tcp" else {"quiche"})
-        assert {t["server"] for t in limited} == {max(free, key=lambda t: t["mbit_s"])["server"]}
-        offered = [transfer["offered_mbit_s"] for transfer in limited]
-        assert offered == sorted(offered) and offered[-1] == pytest.approx(max(t["mbit_s"] for t in free))
-        # The bucket holds: body bytes are less than the frames that are let through, but for its first burst and for
-        # what waited in the socket where a busy host let the client read its first byte late.
-        for one in limited:
-            let_through = 1.1 * one["offered_mbit_s"] * (one["seconds"] + LATE_S)
-            assert one["mbit_s"] * one["seconds"] < let_through, (name, one)
-    [finding] = [entry for entry in document["findings"] if entry["name"] == "client ceilings"]
-    assert finding["status"] == ("warn" if document["ceilings"]["busy_share"] > doctor.BUSY_LIMIT else "ok")
-    lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
-    assert lines[-1]["task"] == "calibrate" and lines[-1]["done"] == lines[-1]["total"]
-    assert not list(Path(tempfile.gettempdir()).glob("upshift-ceilings-*/*.json")), "files are left"
-
-
 PORT_443 = """
 import subprocess, sys
 from vantage.doctor.calibrate import Pair
@@ -113,20 +69,6 @@ def test_servers_of_the_calibration_need_no_right_to_their_port() -> None:
     argv = [*rights, "unshare", "--net", "--", sys.executable, "-c", PORT_443]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     assert done.stdout == "443\n", done.stderr
-
-
-def test_the_calibration_is_kept_and_goes_stale(
-    calibrated: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
-    """Another kernel, here written into the file: the doctor says so, and how to mend it."""
-    path = tmp_path / "ceilings.json"
-    document = json.loads((calibrated[0] / "ceilings.json").read_text())
-    document["circumstances"]["kernel"] = "4.4.0"
-    path.write_text(json.dumps(document))
-    said = json.loads(run_doctor(tmp_path, "--quick", "--json").stdout)
-    [finding] = [entry for entry in said["findings"] if entry["name"] == "client ceilings"]
-    assert finding["status"] == "warn" and f"kernel 4.4.0 -> {platform.release()}" in finding["says"]
-    assert finding["remedy"] == "run: upshift doctor --calibrate"
 
 
 def test_without_ceilings_the_doctor_says_how_to_get_them(tmp_path: Path) -> None:

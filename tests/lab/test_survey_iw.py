@@ -276,7 +276,7 @@ def test_pacing(lab: Lab, tmp_path: Path) -> None:
     urls = {f"http://www.paced.example/x?size=1000000&{query}": pace for query, pace in queries.items()}
     urls["http://www.ten.example/x?size=1000000&pace=on"] = "cannot_tell"
     out = tmp_path / "iw.parquet"
-    survey(lab, out, targets(tmp_path / "t.csv", list(urls)), "--pacing", "--per-address", 2)
+    survey(lab, out, targets(tmp_path / "t.csv", list(urls)), "--pacing", "--mss", 1200, "--per-address", 4)
     found = {record.url: record for record in records(out)}
     assert {url: record.pace for url, record in found.items()} == urls
     paced = found["http://www.paced.example/x?size=1000000&pace=on"]
