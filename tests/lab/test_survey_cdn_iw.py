@@ -15,6 +15,7 @@ from core.files import store
 from survey.iw import figures
 from survey.iw.figures import window
 from survey.iw.record import IwRecord
+from tests.cells import Repeats
 from tests.lab import noise
 from tests.lab._flight import Flight
 from tests.lab._probe import Probe, get, probes
@@ -71,9 +72,12 @@ def figure(name: str, *files: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def test_every_row_from_every_vantage_point_and_the_unfit_one_is_marked(lab: Lab, tmp_path: Path) -> None:
+def test_every_row_from_every_vantage_point_and_the_unfit_one_is_marked(
+    lab: Lab, tmp_path: Path, repeats: Repeats
+) -> None:
     files = []
-    for vantage, highwinds_kb in TAILORED.items():
+    chosen = dict([*TAILORED.items()][: repeats(quick=2, soak=3)])
+    for vantage, highwinds_kb in chosen.items():
         some = () if vantage == "MUC" else TWO
         out, found = survey(lab, vantage, tmp_path, *some)
         files.append(out)
@@ -88,9 +92,9 @@ def test_every_row_from_every_vantage_point_and_the_unfit_one_is_marked(lab: Lab
     drawn = {(row["cdn"], row["window"], row["unit"]) for row in figure("cdns", files[0], out)}
     assert drawn == planted(TAILORED["MUC"])
     rows = figure("vantage-points", *files, out)
-    assert {row["vantage"] for row in rows} == set(TAILORED)
+    assert {row["vantage"] for row in rows} == set(chosen)
     tailored = {row["vantage"]: (row["low"], row["high"]) for row in rows if row["cdn"] == "Highwinds"}
-    assert tailored == {vantage: (size, size) for vantage, size in TAILORED.items()}
+    assert tailored == {vantage: (size, size) for vantage, size in chosen.items()}
 
 
 def asked(lab: Lab) -> list[Probe]:
