@@ -28,7 +28,7 @@ from analysis.measures.pairs import Metric
 from analysis.measures.rows import BIN_EDGES, BIN_NAMES, PairShare, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.tables import Grouping
-from analysis.report import campaign, checks, figures, findings, plots, points, records, render, series, targets
+from analysis.report import campaign, checks, course, figures, findings, plots, points, records, render, series, targets
 from core.domain import Role
 from core.files import disk
 from core.untrusted import plain
@@ -138,7 +138,7 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         findings.handshake_sentence(states),
         findings.truth_sentence(known),
         *_selection_sentences(dataset, options.selection),
-        findings.order_sentence(ordered),
+        course.order_sentence(ordered),
         findings.interval_note(main),
         *findings.method_sentences(main),
         *dataset.notes,
@@ -151,9 +151,9 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "treatment": findings.treatment_sentence(states, unproven=options.selection.unproven),
         "forest": plot,
         "noise": findings.noise_sentences(main),
-        "stopping": findings.stopping_sentences(stopped),
-        "stopping_cells": findings.stopping_cells(stopped),
-        "order_cells": findings.order_cells(ordered),
+        "stopping": course.stopping_sentences(stopped),
+        "stopping_cells": course.stopping_cells(stopped),
+        "order_cells": course.order_cells(ordered),
         "sentences": [sentence for sentence in sentences if sentence],
         "data": _shown(point_document | {"series": list(drawn.values())}) | {"csv": csv},
         "max_points": f"{points.MAX_POINTS:,}",
