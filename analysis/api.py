@@ -82,9 +82,10 @@ class Tables:
         return findings.treatment_sentence(self.configurations, unproven=self.selection.unproven)
 
     def ceilings(self) -> str:
-        """How many downloads the client itself may have limited: it stands below `head`."""
+        """How many downloads the client itself may have limited, and which rows to read; it stands below `head`."""
         limits = client_limits(self.data.downloads)
-        return findings.ceiling_sentence(limits, unlimited_only=self.selection.unlimited_only)
+        sentence = findings.ceiling_sentence(limits, unlimited_only=self.selection.unlimited_only)
+        return " ".join(filter(None, (sentence, findings.tcp_row_sentence(self.data.design, limits))))
 
     def csv(self, name: str) -> str:
         """One table as CSV, shares 0 to 1."""

@@ -178,11 +178,10 @@ def reported(
 
 
 def _client_ceilings() -> Mapping[str, Any] | None:
-    """This host's calibration, judged for the present versions; its single transfers are left out."""
+    """This host's calibration, judged for the present versions."""
     from vantage.doctor import ceilings
 
-    calibration = ceilings.present(clients.ALL.values(), path=ceilings.calibration_file(), now=ceilings.circumstances())
-    return ceilings.summary(calibration)
+    return ceilings.present(clients.ALL.values(), path=ceilings.calibration_file(), now=ceilings.circumstances())
 
 
 def _check_host(plan: SharedPlan, here: str | None) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from analysis.measures.client_effect import ClientEffectRow, Effect
 from analysis.measures.dose import DoseRow
+from analysis.measures.folders import Design
 from analysis.measures.rows import (
     BIN_NAMES,
     MINIMUM_DOMAINS,
@@ -25,6 +26,7 @@ from analysis.measures.tables import ConfigurationRow
 from analysis.measures.truth import TOLERANCE, TruthRow
 from analysis.measures.verdicts import SIGNIFICANCE, floors_of, noise_floors
 from analysis.report import render
+from core.domain import Transport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,6 +301,24 @@ def ceiling_sentence(limits: ClientLimits, *, unlimited_only: bool) -> str:
     open_ = f"unknown for {limits.unknown} of {limits.downloads} ({why}); before a campaign, run "
     open_ += "upshift doctor --calibrate."
     return f"Client ceilings: {open_}" if limits.unknown == limits.downloads else f"{sentence}; {open_}"
+
+
+def tcp_row_sentence(design: Design, limits: ClientLimits) -> str | None:
+    """Which rows of QUIC over TCP to read where a TCP client was near its ceiling; None where none was."""
+    named = {one.name: one for one in design.configurations}
+    rows = {}
+    for one in design.comparisons:
+        config, vs = named.get(one.config), named.get(one.vs)
+        if config and vs and (config.transport, vs.transport) == (Transport.QUIC, Transport.TCP):
+            rows[one.name] = (config.client, vs.client)
+    near = {name: tcp for name, (_, tcp) in rows.items() if tcp in limits.near}
+    if not near:
+        return None
+    doubted = {*limits.near, *(client for clients in limits.reasons.values() for client in clients)}
+    good = [name for name, clients in rows.items() if not doubted.intersection(clients)]
+    advice = f"read {', '.join(good)}" if good else "none has a TCP client that was not; curl-h1 or curl-h2 may be one"
+    clients = ", ".join(dict.fromkeys(near.values()))
+    return f"QUIC over TCP: {clients} was near its ceiling in {', '.join(near)}, which may measure it; {advice}."
 
 
 def identity_sentences(counted: Identity, *, only_hits: bool) -> list[str]:

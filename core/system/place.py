@@ -68,6 +68,14 @@ class Program(Protocol):
     def transport(self) -> Transport:
         """What it downloads over."""
 
+    @property
+    def http(self) -> str | None:
+        """The HTTP version that it is for: 1.1, 2 or 3; None: any of its transport."""
+
+    @property
+    def family(self) -> str:
+        """What it shares program and libraries with."""
+
     def missing(self) -> str | None:
         """Why it cannot run here, as one sentence; None if it can."""
 

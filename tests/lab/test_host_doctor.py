@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from core.files.ladder import Packets
+from core.terminal import show_progress
 from downloader import clients
+from vantage.doctor import calibrate
+from vantage.doctor import checks as doctor
+from vantage.doctor.gather import gather
 from vantage.host.undo_log import module_environment
 
 pytestmark = pytest.mark.lab
 
 PROGRAM = "import typer; from upshift.commands.doctor import doctor; typer.run(doctor)"
+
+
+LATE_S = 0.1
 
 
 def run_doctor(state: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -54,6 +64,50 @@ def test_a_table_for_people(tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout
 
 
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A state folder with a calibration of this host, and what the command printed."""
+    state = tmp_path_factory.mktemp("state")
+    return state, run_doctor(state, "--calibrate", "--seconds", "0.3", "--quick", "--json")
+
+
+def test_each_client_has_a_ceiling_here(calibrated: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    facts = gather(Path(), clients.ALL.values(), ceilings={}, sample_s=0.0)
+    assert doctor.lab_can_run(doctor.examine(facts)), "the lab cannot run here: see upshift doctor"
+    _, done = calibrated
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["ceilings"]["clients"].keys() == clients.ALL.keys()
+    for name, found in document["ceilings"]["clients"].items():
+        assert (found["fault"], found["stale"]) == (None, [])
+        assert found["ceiling_mbit_s"] > 10 and found["limit"] in {"client", "server", "neither"}
+        assert {(t["packets"], t["offered_mbit_s"]) for t in found["transfers"]} == {("single", None)}
+        assert {t["server"] for t in found["transfers"]} == set(calibrate.KINDS[clients.ALL[name].http or ""])
+        for one in found["transfers"]:
+            assert one["client_cpu_s_per_gb"] > 0.1
+            assert 0 < one["client_core_share"] < 1.5 and 0 < one["server_core_share"] < 1.5
+    [finding] = [entry for entry in document["findings"] if entry["name"] == "client ceilings"]
+    assert finding["status"] == ("warn" if document["ceilings"]["busy_share"] > doctor.BUSY_LIMIT else "ok")
+    lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    assert lines[-1]["task"] == "calibrate" and lines[-1]["done"] == lines[-1]["total"]
+    assert not list(Path(tempfile.gettempdir()).glob("upshift-ceilings-*/*.json")), "files are left"
+
+
+def test_the_offered_rate_holds_with_single_and_merged_packets() -> None:
+    """Body bytes are less than the frames that are let through, but for the bucket's first burst and for what waited in
+    the socket where a busy host let the client read its first byte late."""
+    with show_progress() as progress:
+        found = calibrate.measure([clients.ALL["curl-h1"]], 0.3, rates=(50, 50_000, 60_000), progress=progress)
+    [transfers] = [one.transfers for one in found]
+    assert not [one.fault for one in transfers if one.fault]
+    for packets in Packets:
+        limited = [t for t in transfers if t.packets is packets and t.offered_mbit_s is not None]
+        assert [t.offered_mbit_s for t in limited][-1] == 50_000, "the first missed rate is the last"
+        for one in limited:
+            assert one.mbit_s and one.seconds and one.offered_mbit_s
+            assert one.mbit_s * one.seconds < 1.1 * one.offered_mbit_s * (one.seconds + LATE_S), one
+
+
 PORT_443 = """
 import subprocess, sys
 from vantage.doctor.calibrate import Pair
@@ -69,6 +123,20 @@ def test_servers_of_the_calibration_need_no_right_to_their_port() -> None:
     argv = [*rights, "unshare", "--net", "--", sys.executable, "-c", PORT_443]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     assert done.stdout == "443\n", done.stderr
+
+
+def test_the_calibration_is_kept_and_goes_stale(
+    calibrated: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    """Another kernel, here written into the file: the doctor says so, and how to mend it."""
+    path = tmp_path / "ceilings.json"
+    document = json.loads((calibrated[0] / "ceilings.json").read_text())
+    document["circumstances"]["kernel"] = "4.4.0"
+    path.write_text(json.dumps(document))
+    said = json.loads(run_doctor(tmp_path, "--quick", "--json").stdout)
+    [finding] = [entry for entry in said["findings"] if entry["name"] == "client ceilings"]
+    assert finding["status"] == "warn" and f"kernel 4.4.0 -> {platform.release()}" in finding["says"]
+    assert finding["remedy"] == "run: upshift doctor --calibrate"
 
 
 def test_without_ceilings_the_doctor_says_how_to_get_them(tmp_path: Path) -> None:
