@@ -177,7 +177,7 @@ def _sequences(campaign: Campaign, targets: Sequence[Target], *, seed: str) -> l
     groups: dict[bool, list[int]] = {}
     for index, target in enumerate(targets):
         groups.setdefault((target.domain, target.url) in short, []).append(index)
-    found: dict[int, tuple[str, ...]] = {}
+    ordered: dict[int, tuple[str, ...]] = {}
     for is_short, members in groups.items():
         every = [configuration.name for configuration in campaign.of(targets[members[0]])]
         warmups = tuple(name for name in every if name in paper.WARMUPS)
@@ -187,5 +187,5 @@ def _sequences(campaign: Campaign, targets: Sequence[Target], *, seed: str) -> l
             runs = [(targets[index].provider, (targets[index].domain, targets[index].url)) for index in members]
             drawn = f"{seed}/without HTTP/3" if is_short else seed
             sequences = assign(names, runs, random.Random(f"{campaign.seed}/{drawn}"))
-        found |= {index: (*warmups, *sequence) for index, sequence in zip(members, sequences, strict=True)}
-    return [found[index] for index in range(len(targets))]
+        ordered |= {index: (*warmups, *sequence) for index, sequence in zip(members, sequences, strict=True)}
+    return [ordered[index] for index in range(len(targets))]

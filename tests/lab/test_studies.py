@@ -24,13 +24,15 @@ from core.terminal import Progress
 from tests.cells import cells
 from tests.lab.noise import TOO_NOISY
 from upshift.study.lane import CLIENT
-from upshift.study.run import MOST_LANES, TOPOLOGY, run_study
+from upshift.study.run import TOPOLOGY, run_study
 from vantage.lab.lab import open_lab
 from vantage.lab.topology import PathSpec
 
 SHIPPED = Path(__file__).resolve().parents[2] / "upshift" / "studies"
 EXAMPLE = SHIPPED.parents[1] / "examples" / "studies" / "lost-segment.toml"
 NAMES = sorted(path.stem for path in SHIPPED.glob("*.toml"))
+LANES = 4
+"""Servers of the topology."""
 Row = dict[str, Any]
 Chosen = dict[str, list[Any]]
 
@@ -64,20 +66,20 @@ class Silent:
 def made(study: Study, out: Path, *, quick: bool = True) -> list[Row]:
     """The rows of all repetitions of a study."""
     progress: Progress = Silent()
-    run_study(study, out, quick=quick, lanes=MOST_LANES, progress=progress, say=print)
+    run_study(study, out, quick=quick, lanes=LANES, progress=progress, say=print)
     rows: list[Row] = pq.read_table(out / "flows.parquet").to_pylist()
     return rows
 
 
 def some(study: Study, chosen: list[Chosen]) -> Study:
-    """The study with these cells alone, twice each."""
+    """The study with these cells alone, once each."""
 
     def wanted(cell: Cell) -> bool:
         return any(all(cell.values[name] in values for name, values in one.items()) for one in chosen)
 
     few = tuple(cell for cell in study.whole if wanted(cell))
     assert few
-    return dataclasses.replace(study, whole=few, quick=few, quick_repetitions=2)
+    return dataclasses.replace(study, whole=few, quick=few, quick_repetitions=1)
 
 
 def judge(study: Study, out: Path, rows: list[Row], *, quick: bool = True) -> None:
@@ -127,7 +129,7 @@ def check_study(study: Study, out: Path, *, quick: bool) -> None:
 
 @pytest.mark.measures
 def test_the_tutorials_study_needs_no_code(lab_host: Path, tmp_path: Path) -> None:
-    study = dataclasses.replace(load(EXAMPLE), quick_repetitions=2)
+    study = dataclasses.replace(load(EXAMPLE), quick_repetitions=1)
     rows = made(study, tmp_path)
     judge(study, tmp_path, rows)
     for row in (row for row in rows if row["outcome"] == Ending.OK):
