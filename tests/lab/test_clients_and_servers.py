@@ -21,6 +21,7 @@ from analysis.measures.pairs import Metric
 from core.domain import Comparison, Outcome, Role
 from tests.lab.campaigns import ALL, Measured, Silent, open_bench
 from tests.lab.noise import host_noise, measured
+from tests.lab.test_nginx_http3 import need_nginx
 from tests.topologies import server, topology
 from upshift.campaign import run_file
 
@@ -73,6 +74,7 @@ def wrong_cells(found: Measured) -> list[str]:
 
 
 def test_each_cell_of_the_table(lab_host: Path, tmp_path: Path) -> None:
+    need_nginx()
     (tmp_path / "table.toml").write_text(TABLE, encoding="utf-8")
     configurations: dict[str, Mapping[str, str] | str] = {"requests": ALL, **{name: name for name in (*TCP[1:], *QUIC)}}
     with open_bench(tmp_path / "table.toml", tmp_path) as bench:
@@ -82,7 +84,7 @@ def test_each_cell_of_the_table(lab_host: Path, tmp_path: Path) -> None:
     assert {limiter_of(record) for record in held} == {Limiter.SENDER}, [r.kpis["limiter_evidence"] for r in held]
 
 
-SLOW_WINDOW = 200_000
+SLOW_WINDOW = 195_000
 """Of the slow client: [bytes]. A tenth slower than without a limit, on the path below."""
 SLOWER = 1.10
 PATH = "rtt_ms = 40, rate_mbit = 40"
