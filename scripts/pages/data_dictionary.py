@@ -392,8 +392,8 @@ TABLE2_MEANINGS = {
     "q_bh": "q-value of `p_wilcoxon` over all effects of the table (Benjamini and Hochberg); empty for other roles.",
     "q_by": "The same for any dependence between the tests (Benjamini and Yekutieli).",
     "verdict": "mixed, equivalent, faster, slower or undecided, the first that holds; empty for other roles.",
-    "size": "For faster and slower: `at_least_margin` if the typical speed-up's interval lies beyond the margin, else "
-    "`perhaps_less`.",
+    "size": "For faster and slower: `at_least_margin` if the typical speed-up's interval lies beyond the margin, "
+    "`these_providers` if it counts each provider once and holds 1, else `perhaps_less`.",
     "mixed_by": "What explains a mixed row best: `limiter` (of the reference), `dose`, `provider`, `vantage`.",
     "q_parts": "q-value of that split, or of the one that came nearest; empty where parts could not be tested.",
     "typical": "Hodges and Lehmann's estimate over the medians of domains; with providers as the unit, the mean of "
