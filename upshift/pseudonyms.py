@@ -11,7 +11,7 @@ import hmac
 import ipaddress
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,45 +48,45 @@ def replace_names(folder: Path, key: bytes) -> None:
     for name in _REMOVED:
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    names: set[str] = set()
+    names: dict[str, str] = {}
     for file, kind in ((SUPERSEDED, "superseded"), (DOWNLOADS, "downloads")):
         table = store.read_table(folder / file, kind)
-        names |= {value for column in _NAMES if column in table.column_names for value in _values(table, column)}
-        store.write_table(folder / file, kind, _replaced(table, key))
+        for column in _NAMES:
+            if column in table.column_names:
+                names |= {value: _form(column)(pseudonym(value, key)) for value in _values(table, column)}
+        store.write_table(folder / file, kind, _replaced(table, names))
     for file in (ENVIRONMENT, description.FILE_NAME):
         disk.write_json(folder / file, _in_document(read_json(folder / file), names, key))
+
+
+def _form(column: str) -> Callable[[str], str]:
+    """A pseudonym as a value of a column: of a domain that cannot exist (RFC 2606)."""
+    return {"domain": "{}.invalid".format, "url": "https://{}.invalid/".format}.get(column, str)
 
 
 def _values(table: pa.Table, column: str) -> Iterable[str]:
     return (value for value in table.column(column).unique().to_pylist() if value)
 
 
-def _replaced(table: pa.Table, key: bytes) -> pa.Table:
+def _replaced(table: pa.Table, names: Mapping[str, str]) -> pa.Table:
     import pyarrow as pa
 
-    forms: dict[str, Callable[[str], str]] = {
-        "domain": lambda name: f"{name}.invalid",  # RFC 2606: no such domain
-        "url": lambda name: f"https://{name}.invalid/",
-    }
     for index, field in enumerate(table.schema):
         if field.name in _NAMES:
-            form = forms.get(field.name, str)
-            hashed = {value: form(pseudonym(value, key)) for value in _values(table, field.name)}
-            column = [hashed.get(value) for value in table.column(field.name).to_pylist()]
+            column = [names.get(value) for value in table.column(field.name).to_pylist()]
             table = table.set_column(index, field, pa.array(column, type=field.type))
         elif field.name in _EMPTIED:
             table = table.set_column(index, field, pa.nulls(table.num_rows, field.type))
     return table
 
 
-def _in_document(value: Any, names: set[str], key: bytes) -> Any:
+def _in_document(value: Any, names: Mapping[str, str], key: bytes) -> Any:
     """A JSON document with every known name, and every address in it, replaced."""
-    known = re.compile(
-        "|".join(re.escape(name) for name in sorted(names, key=lambda name: (-len(name), name))) or "(?!)"
-    )
+    longest_first = sorted(names, key=lambda name: (-len(name), name))
+    known = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
     def replace(text: str) -> str:
-        text = known.sub(lambda found: pseudonym(found[0], key), text)
+        text = known.sub(lambda found: names[found[0]], text)
         return _ADDRESS.sub(lambda found: pseudonym(found[0], key) if _is_address(found[0]) else found[0], text)
 
     def walk(part: Any) -> Any:

@@ -36,7 +36,10 @@ def archived(folder: Path, out: Path, *options: str) -> Path:
 
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return described_campaign(tmp_path_factory.mktemp("archived") / "first", runs=4)
+    made = described_campaign(tmp_path_factory.mktemp("archived") / "first", runs=4)
+    document = json.loads((made / "campaign.json").read_text())
+    (made / "campaign.json").write_text(json.dumps({**document, "without_http3": ["d3.example"]}))
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +133,9 @@ def test_hashed_names_are_in_no_file(campaign: Path, archive: Path, tmp_path: Pa
     for path in (out / "data/first").rglob("*.*"):
         assert not [secret for secret in secrets if secret in text_of(path)], path
     assert not (out / "data/first/vantage").exists()
+    (named,) = json.loads((out / "data/first/campaign.json").read_text())["without_http3"]
+    domains = store.read_table(out / "data/first/downloads.parquet", "downloads")["domain"].unique().to_pylist()
+    assert named in domains and len(domains) == 4, "the same name in all files"
     mine, theirs = ((folder / "data/first/tables/table2.csv").read_bytes() for folder in (archive, out))
     assert mine == theirs
     assert (tmp_path / "hashed.key").stat().st_mode & 0o777 == 0o600
