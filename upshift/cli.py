@@ -33,7 +33,7 @@ from core.system import signals
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("run:demo", "The whole pipeline in the lab, then the report."),
     "doctor": ("doctor:doctor", "What this host can and cannot measure, and how to fix it."),
-    "crawl": ("crawl:crawl", "Top list -> targets: one large file per domain, with its size."),
+    "crawl": ("crawl:app", "Top list -> targets: one large file per domain, with its size; or objects of pages."),
     "map": ("map:app", "Addresses -> AS, organisation, provider: targets, explain, table, fetch."),
     "survey": ("survey:app", "What servers support: options, quic, iw; figures; client-windows."),
     "targets": ("targets:targets", "Compose the target set: N per provider, only those that support all options."),

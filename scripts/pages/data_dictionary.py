@@ -34,6 +34,7 @@ from core.domain import (
     HostDisturbance,
     IdentityFlag,
     Outcome,
+    PageObject,
     Superseded,
     Target,
     TreatmentReason,
@@ -95,6 +96,7 @@ its metadata, and units in the columns' metadata. Another version is refused.
 
 FILES = {
     "targets.parquet": "targets, as written by crawl, mapping, surveys and `targets compose`; also as CSV",
+    "objects.parquet": "one row per start page and per object of it, as written by `upshift crawl objects`",
     "survey_options": "one row per domain of `upshift survey options`",
     "survey_quic": "one row per domain of `upshift survey quic`",
     "downloads.parquet": "one row per planned download of a campaign, with its KPIs",
@@ -123,6 +125,7 @@ class Column:
 
 PARQUET: dict[str, type] = {
     "targets.parquet": Target,
+    "objects.parquet": PageObject,
     **{survey.kind: survey.record for survey in surveys.ALL.values()},
     "superseded.parquet": Superseded,
 }
