@@ -37,7 +37,7 @@ Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class LostEvidence:
     """Missing evidence of one measurement run (or vantage point)."""
 
     path: str
@@ -63,7 +63,7 @@ class Inspection:
     """Downloads that keep the rows of an earlier inspection because they cannot be made again."""
     newer_kpis: tuple[str, ...]
     """KPIs that are empty for some downloads, as their captures were dropped by an Upshift that did not know them."""
-    lost: tuple[Lost, ...]
+    lost: tuple[LostEvidence, ...]
 
     def sentence(self) -> str:
         """The summary in one line."""
@@ -113,7 +113,7 @@ class _Tables:
         self._progress, self._jobs = progress, jobs
         self._earlier = Earlier(folder, tuple(KPIS))
         self._total = sum(journal.recorded_runs() for journal in journals.values())
-        self._lost: list[Lost] = []
+        self._lost: list[LostEvidence] = []
         self._newer: set[str] = set()
         self._treatments: dict[bool | None, int] = {True: 0, False: 0, None: 0}
         self._runs = self._void = self._kpis = self._kept = 0
@@ -178,7 +178,7 @@ class _Tables:
                 remedy=f"name its folder {run[0].vantage} again",
             )
         if evidence.lost is not None:
-            self._lost.append(Lost(path=run[0].capture or "", why=evidence.lost))
+            self._lost.append(LostEvidence(path=run[0].capture or "", why=evidence.lost))
         self._newer |= evidence.newer
         for download, new in zip(run, evidence.rows, strict=True):
             old = self._earlier.of(download)
@@ -195,7 +195,7 @@ class _Tables:
             gone.add(row.download.vantage)
             self._kept += 1
             yield row
-        self._lost += [Lost(path=f"vantage/{name}", why="the journal is missing") for name in sorted(gone)]
+        self._lost += [LostEvidence(path=f"vantage/{name}", why="the journal is missing") for name in sorted(gone)]
 
     def _superseded(self) -> Iterator[Superseded]:
         for journal in self._journals.values():

@@ -11,8 +11,8 @@ import upshift_native
 
 import core
 from analysis.captures.connection import Connection
-from analysis.captures.kpi import Value
 from analysis.captures.kpis import ALL as KPIS
+from analysis.captures.kpis import Value
 from analysis.captures.scan import kpi_values
 from analysis.evidence.identity import with_identity
 from analysis.evidence.matching import clock_offset_s, match

@@ -59,7 +59,7 @@ class ForestRow:
     median: str
     typical: str
     interval: str
-    """Of the typical speed-up, empty if there is none; all three as text."""
+    """Interval of the typical speed-up, empty if there is none; all three as text."""
     gain: str
     lose: str
     """Per cent of the domains that are at least 2 % faster, or slower, as text."""

@@ -240,7 +240,7 @@ def plan_hash(
     The number of iterations is left out, as more of them extend a plan; so is a lab, whose truth is compared by itself.
 
     Only what differs from the defaults is hashed, so that a campaign goes on when Upshift has learned something new.
-    That no default has changed since is checked by what the journals have (`downloader.execution.resume`).
+    That no default has changed since is checked by what the journals have (`downloader.execution.journal`).
 
     Args:
         vantage_points: all, wherever they run.
@@ -327,38 +327,26 @@ def from_document(document: Mapping[str, Any], path: Path) -> Campaign:
     _check(entry, where)
     configurations = read_configurations(document, where)
     comparisons = read_comparisons(document, configurations, where)
-    return Campaign(
-        name=entry.name,
-        path=path,
-        lab=entry.lab,
-        targets=entry.targets,
-        ca_file=entry.ca_file,
-        vantage_points=tuple(entry.vantage_points),
-        allowed_prefixes=parse_prefixes(",".join(entry.allowed_prefixes), where=f"{where}: field allowed_prefixes")
+    read: dict[str, Any] = {
+        "path": path,
+        "allowed_prefixes": parse_prefixes(",".join(entry.allowed_prefixes), where=f"{where}: field allowed_prefixes")
         or ANYWHERE,
-        nameservers=tuple(entry.nameservers),
-        iterations=entry.iterations,
-        seed=entry.seed,
-        order=entry.order,
-        isolation=entry.isolation,
-        budget_s=_budget(document.get("budget", "auto"), where),
-        slowest_mbit=entry.slowest_mbit,
-        max_bytes=entry.max_bytes,
-        user_agent=f"upshift/0.1 (Internet measurement; {entry.contact or 'no contact given'})",
-        max_attempts=entry.max_attempts,
-        address_family=entry.address_family,
-        configurations=configurations,
-        comparisons=comparisons,
-        published_quirks=tuple(sorted(set(entry.published_quirks))),
-        stop_when=read_rule(document.get("until_ci", {}), comparisons, f"{where}: field until_ci"),
-        budgets=read_budgets(document.get("budgets", {}), f"{where}: field budgets"),
-        block_lists=tuple(entry.block_lists),
-        opt_out=entry.opt_out,
-        disk=read_disk(document.get("disk", {}), f"{where}: field disk"),
-        slot_s=_slot(document.get("slot_s"), where),
-        uplink=entry.uplink,
-        vantage_clock=entry.vantage_clock,
-    )
+        "budget_s": _budget(document.get("budget", "auto"), where),
+        "configurations": configurations,
+        "comparisons": comparisons,
+        "published_quirks": tuple(sorted(set(entry.published_quirks))),
+        "stop_when": read_rule(document.get("until_ci", {}), comparisons, f"{where}: field until_ci"),
+        "budgets": read_budgets(document.get("budgets", {}), f"{where}: field budgets"),
+        "disk": read_disk(document.get("disk", {}), f"{where}: field disk"),
+        "slot_s": _slot(document.get("slot_s"), where),
+        "user_agent": f"upshift/0.1 (Internet measurement; {entry.contact or 'no contact given'})",
+    }
+    as_written = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in vars(entry).items()
+        if name != "contact"
+    }
+    return Campaign(**{**as_written, **read})
 
 
 def _check(entry: _File, where: str) -> None:

@@ -14,13 +14,13 @@ from typing import Any
 
 from core import paper
 from core.domain import Comparison, Configuration, Role, RouteAttribute, Setting, Sysctl, Transport
-from core.errors import UsageError
+from core.errors import UsageError, use_one_of
 from core.files.config import STRICT, build
 from core.files.description import DescribedConfiguration, check
 from downloader import clients, factors, presets, quirks
 from downloader.client import Client
-from downloader.preset import Preset
-from downloader.quirk import Quirk, Settings
+from downloader.presets import Preset
+from downloader.quirks import Settings, TrafficQuirk
 
 
 def recorded(configuration: Configuration) -> DescribedConfiguration:
@@ -90,7 +90,7 @@ def _shown(setting: Setting) -> str:
     return f"the route's {setting.name}"
 
 
-def chosen_quirks(names: Sequence[str]) -> list[Quirk]:
+def chosen_quirks(names: Sequence[str]) -> list[TrafficQuirk]:
     """The quirks of these names, always in the same order."""
     return [quirk for name, quirk in quirks.ALL.items() if name in names]
 
@@ -147,7 +147,10 @@ def _preset(document: Mapping[str, Any], where: str) -> Preset | None:
     """
     named = document.get("configurations")
     if isinstance(named, str):
-        return presets.ALL.pick(named, where=f"{where}: field configurations")
+        if named not in presets.ALL:
+            remedy = use_one_of(named, presets.ALL)
+            raise UsageError(f"unknown preset {named!r}", where=f"{where}: field configurations", remedy=remedy)
+        return presets.ALL[named]
     return presets.ALL["paper"] if named is None and document.get("permute") is None else None
 
 

@@ -30,8 +30,7 @@ from downloader.control import stop_pause
 from downloader.control.reporter import Reporter
 from downloader.execution.calls import StoppedError
 from downloader.execution.engine import Worker, gates_for
-from downloader.execution.journal import Journal
-from downloader.execution.resume import as_recorded, check_folder, earlier_iterations
+from downloader.execution.journal import Journal, as_recorded, check_folder, earlier_iterations
 from downloader.limits.budget import check_budgets
 from downloader.limits.captures import CaptureStore, Inspect
 from downloader.limits.disk import FolderDisk, check_disk

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from analysis.study.claims import Verdict
+from analysis.study.claims import ClaimVerdict
 from analysis.study.claims import judge as judge_claims
 from analysis.study.expected import compare
 from analysis.study.flows import read
@@ -158,4 +158,4 @@ def test_equal_senders_are_not_told_apart(quick: bool, lab_host: Path, tmp_path:
     rows = made(study, tmp_path / "out", quick=quick)
     judge(study, tmp_path / "out", rows, quick=quick)
     judged = judge_claims(read(study, tmp_path / "out", quick=quick))
-    assert not [one for one in judged if one.verdict == Verdict.FAILS]
+    assert not [one for one in judged if one.verdict == ClaimVerdict.FAILS]

@@ -15,9 +15,12 @@ from scipy import stats
 
 from analysis.measures.rows import Median, Part, Size, Split, SplitBy, Verdict
 from analysis.measures.statistics import tests
-from analysis.measures.statistics.clusters import Floats, Ints, cluster_medians, codes
 from analysis.measures.statistics.intervals import (
     EQUIVALENCE_CONFIDENCE,
+    Floats,
+    Ints,
+    cluster_medians,
+    codes,
     few_clusters_interval,
     hodges_lehmann,
     median_interval,

@@ -126,9 +126,8 @@ def _leave_quietly() -> None:
 def _connections(
     captures: list[Path], *, as_json: bool, out: Path | None, rules: RulesName, series: bool, jobs: int | None
 ) -> None:
-    from analysis.captures.export import document, row, table_writer
+    from analysis.captures.export import KpiSummary, document, row, table_writer
     from analysis.captures.scan import find_captures
-    from analysis.captures.summary import KpiSummary
 
     paths = [path for named in captures for path in find_captures(named)]
     alone = len(paths) == 1

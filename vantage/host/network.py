@@ -216,7 +216,7 @@ def forward_blockers(ruleset: Any) -> list[str]:
 INNER_TABLE = "inet upshift"
 
 INTERFACE_PREFIX = "ups"
-"""Of the names of the host's ends of pairs."""
+"""Beginning of the names of the host's ends of pairs."""
 
 
 def host_table(

@@ -215,7 +215,7 @@ class SlowBody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class AddressBlock:
     """A part of a server's population: so many addresses, one after another, that have one initial window."""
 
     __pydantic_config__ = STRICT
@@ -260,7 +260,7 @@ class Server:
     """Initial congestion window [packets]."""
     windows: list[int] = field(default_factory=list)
     """More initial windows [packets]: each has an address of its own, and the name `iw-N.DOMAIN`."""
-    population: list[Block] = field(default_factory=list)
+    population: list[AddressBlock] = field(default_factory=list)
     """IPv4 addresses that the server answers for as if each were a host."""
     edge: Edge | None = None
     fault: Fault | None = None
