@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "figures": ("tables:figures", "Figures 1 to 3: CDFs of throughput and RTT, as SVG and PNG."),
     "report": ("tables:report", "Everything in one HTML file that needs no network."),
     "compare": ("tables:compare", "Two campaigns: what moved, what differs; exit code 1 if it got worse."),
+    "sender": ("sender:app", "On a server: smaller initial windows for client prefixes that lose packets."),
     "study": ("study:app", "Experiments with senders in the lab, as data files: list, run, report."),
     "fleet": ("fleet:app", "Vantage points on many hosts, by Ansible: provision, run, status, collect."),
     "lab": ("lab:app", "The emulated Internet: up, down, exec, calibrate."),
