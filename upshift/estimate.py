@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
 from core.domain import Target
-from downloader.campaign.expected import PathGuess, downloads_per_run, expected_s, run_bytes, worst_s
+from downloader.campaign.expected import PathGuess, downloads_per_run, expected_s, planned_downloads, run_bytes, worst_s
 from downloader.campaign.limits import Captures
 from downloader.limits.budget import network_of
 from downloader.limits.disk import RECORDED_BYTES
@@ -227,7 +227,7 @@ def _days(plan: SharedPlan, targets: Sequence[Target], budget: int) -> int:
 def _disk(plan: SharedPlan, ip_bytes: int) -> dict[str, int]:
     """Bytes per vantage point with each capture policy."""
     campaign = plan.campaign
-    downloads = campaign.iterations * len(plan.targets) * downloads_per_run(campaign)
+    downloads = planned_downloads(campaign, plan.targets)
     rows = FOLDER_BYTES + downloads * RECORDED_BYTES
     captures = PACKED * (ip_bytes * CAPTURE_SHARE + downloads * CAPTURE_BYTES)
     share = {Captures.ALL: 1.0, Captures.SAMPLE: campaign.disk.sample, Captures.FAILURES: 0.0, Captures.NONE: 0.0}

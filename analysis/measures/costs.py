@@ -69,6 +69,7 @@ def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT)
         acted={sides: flags[by_domain] for sides, flags in acted.items()},
         durations=_durations(dataset),
         quic=frozenset(d.configuration[d.transport.are(Transport.QUIC)].present()),
+        without_http3=dataset.design.without_http3,
     )
 
 

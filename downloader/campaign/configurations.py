@@ -185,22 +185,22 @@ def prepared(configurations: Sequence[Configuration]) -> tuple[tuple[Configurati
     """The configurations as the factors prepare them, and for the user what was changed (see `Factor.prepare`)."""
     notes = []
     for factor in factors.ALL.values():
-        over_tcp = [c for c in configurations if _transport(c) is Transport.TCP]
+        over_tcp = [c for c in configurations if transport_of(c) is Transport.TCP]
         if factor.prepare is not None and (preparation := factor.prepare(over_tcp)) is not None:
             made = iter(preparation.configurations)
-            configurations = [next(made) if _transport(c) is Transport.TCP else c for c in configurations]
+            configurations = [next(made) if transport_of(c) is Transport.TCP else c for c in configurations]
             notes.append(preparation.note)
     return tuple(configurations), tuple(notes)
 
 
-def _transport(configuration: Configuration) -> Transport:
+def transport_of(configuration: Configuration) -> Transport:
     return clients.ALL[configuration.client].transport
 
 
 def warmups(configurations: Sequence[Configuration]) -> tuple[Configuration, ...]:
     """What comes before the configurations in each measurement run: a download over TCP, and one over QUIC if any of
     them uses QUIC, by the first client that does."""
-    quic = (c.client for c in configurations if _transport(c) is Transport.QUIC)
+    quic = (c.client for c in configurations if transport_of(c) is Transport.QUIC)
     client = next(quic, None)
     first = [paper.WARMUP] if client is None else [paper.WARMUP, Configuration(name=paper.WARMUP_QUIC, client=client)]
     return prepared([*first, *configurations])[0][: len(first)]

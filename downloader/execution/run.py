@@ -152,7 +152,7 @@ def run_campaign(
         try:
             _open_journals(plan, runs, earlier, places, out, client_ceilings, journals)
             # Written each time: comparisons may have been added to a finished campaign.
-            description.write(out, plan.campaign.for_analysis())
+            description.write(out, plan.campaign.for_analysis(plan.without_http3))
             stop_pause.clear_stop(out)
             _note_beside(journals, reports.beside)
             reports.begin(

@@ -250,6 +250,8 @@ class Server:
     """Server kind that provides QUIC (`vantage.servers`); None: that of the topology."""
     quic_congestion_control: str | None = None
     """One that the QUIC server supports; None: that of the topology, or the QUIC server's default."""
+    quic_stream_buffer: int | str | None = None
+    """The most that the QUIC server sends of an answer per round trip [bytes or a size]; None: the kind's default."""
     pretends_quic: bool = False
     """It advertises HTTP/3 by Alt-Svc and HTTPS record, but has none."""
     without: list[TcpOption] = field(default_factory=list)
