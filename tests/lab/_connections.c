@@ -64,9 +64,12 @@ int main(int count, char **words) {
     long opened = 0, answered = 0, open = 0;
     struct linger reset = {1, 0};
     while (now() < began + seconds || (open && now() < began + seconds + 2)) {
-        while (now() < began + seconds && opened < (now() - began) * rate) {
+        while (now() < began + seconds && open < 8000 && opened < (now() - began) * rate) {
             int file = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-            if (file < 0 || (connect(file, (void *)&to, sizeof to) && errno != EINPROGRESS)) return 1;
+            if (file < 0 || (connect(file, (void *)&to, sizeof to) && errno != EINPROGRESS)) {
+                perror(words[1]);
+                return 1;
+            }
             setsockopt(file, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
             watch(poll, file, EPOLLIN);
             opened++, open++;

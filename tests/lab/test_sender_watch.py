@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,8 @@ from vantage.lab.lab import Lab, open_lab
 from vantage.lab.topology import PathSpec
 
 pytestmark = pytest.mark.lab
+
+ROOT = Path(__file__).resolve().parents[2]
 
 GOOD = "rtt_ms = 20, rate_mbit = 100"
 BAD = "rtt_ms = 20, rate_mbit = 10, queue = 6000"
@@ -107,8 +111,8 @@ def started(bench: Bench, child: Child, before: str) -> None:
 
 
 def test_a_prefix_that_loses_packets_falls_back_and_rises_again(bench: Bench, tmp_path: Path, repeats: Repeats) -> None:
-    n = repeats(quick=35, soak=200)
-    before, out, retry_s = bench.routes(), tmp_path / "p.parquet", repeats(quick=8, soak=60)
+    n = repeats(quick=25, soak=200)
+    before, out, retry_s = bench.routes(), tmp_path / "p.parquet", repeats(quick=6, soak=60)
     metrics = tmp_path / "m"
     more = ["--json", "-o", str(out), "--retry-after", str(retry_s), "--metrics", f"unix:{metrics}"]
     with bench.watch(*more) as child:
@@ -129,7 +133,7 @@ def test_a_prefix_that_loses_packets_falls_back_and_rises_again(bench: Bench, tm
             text=True,
             check=True,
         )
-        with bench.fetch("bad", 10) as bad:
+        with bench.fetch("bad", 20) as bad:
             bad.wait(60)
         bench.mend(1_000_000)
         if time.monotonic() > fell + retry_s - 0.5:
@@ -150,7 +154,7 @@ def test_a_prefix_that_loses_packets_falls_back_and_rises_again(bench: Bench, tm
     assert bench.routes() == before
     rows = {row.prefix: row for row in store.read_rows(out, "sender_prefixes", SenderPrefix)}
     bad_row, good_row = rows["198.18.2.0/24"], rows["198.18.1.0/24"]
-    assert (bad_row.connections, bad_row.window, bad_row.changes) == (2 * n + 10, 10, 2)
+    assert (bad_row.connections, bad_row.window, bad_row.changes) == (2 * n + 20, 10, 2)
     assert (good_row.connections, good_row.window, good_row.changes) == (2 * n, 10, 0)
     assert good_row.sent_again <= 0.1 * good_row.connections
     assert json.loads(last)["lost_events"] == 0
@@ -178,11 +182,10 @@ def test_dry_run_and_foreign_routes_change_nothing(bench: Bench) -> None:
         place.run(["ip", "route", "del", *foreign])
     before = bench.routes()
     with bench.watch("--known", "3", "--dry-run") as child:
-        time.sleep(3)
-        with bench.fetch("bad", 12) as bad:
+        with bench.fetch("bad", 1_000) as bad:
             assert child.stdout is not None
             assert "(dry run) 198.18.2.0/24: " in child.stdout.readline()
-            bad.wait(60)
+            bad.stop()
         assert bench.routes() == before
         child.send(signal.SIGINT)
         child.wait(30)
@@ -192,6 +195,34 @@ def test_dry_run_and_foreign_routes_change_nothing(bench: Bench) -> None:
     assert (done.returncode, done.stderr) == (75, "upshift: only root may change routes; use sudo, or --dry-run\n")
 
 
+LOSE = """
+import select, socket, sys, time
+from vantage.linux import closed_connections
+closed_connections.BUFFER = 1 << 14
+with closed_connections.ClosedConnections() as events, socket.create_server(("198.18.0.1", 80)) as server:
+    for number in range(int(sys.argv[1])):
+        with socket.create_connection(("198.18.0.1", 80)) as one, server.accept()[0] as other:
+            other.sendall(bytes(100))
+            one.recv(100)
+    time.sleep(0.5)
+    read = 0
+    while select.select([events], [], [], 0.3)[0]:
+        read += len(events.read())
+    assert events.lost > 0 and read > 0, (read, events.lost)
+    print(read + events.lost)
+"""
+
+
+def test_events_that_are_lost_are_counted(bench: Bench) -> None:
+    """A receive buffer of a few events, and nobody reads: each of 300 connections has two ends."""
+    words = 'ip addr add 198.18.0.1/32 dev lo; ip link set lo up; exec "$0" -c "$1" 300'
+    argv = ["unshare", "-rn", "sh", "-c", words, sys.executable, LOSE]
+    done = subprocess.run(
+        argv, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert (done.stdout, done.stderr) == ("600\n", "")
+
+
 @pytest.mark.soak
 def test_routes_are_as_before_after_kills(bench: Bench, repeats: Repeats) -> None:
     """The window of the prefix changes several times a second while the watch is killed."""
@@ -199,7 +230,7 @@ def test_routes_are_as_before_after_kills(bench: Bench, repeats: Repeats) -> Non
     hit = 0
     for _ in range(repeats(quick=3, soak=20)):
         with bench.fetch("bad", 10_000) as clients:
-            more = ["--json", "--known", "1", "--share", "0", "--retry-after", "0.1"]
+            more = ["--json", "--known", "1", "--share", "0", "--retry-after", "0.5"]
             with bench.watch(*more) as child:
                 assert child.stdout is not None
                 child.stdout.readline()  # the first route
@@ -222,43 +253,46 @@ def test_5000_connections_a_second(bench: Bench, tmp_path: Path, repeats: Repeat
     rate, seconds = 5_000, repeats(quick=5, soak=60)
     program = tmp_path / "connections"
     subprocess.run(["cc", "-O2", "-o", str(program), Path(__file__).with_name("_connections.c")], check=True)
-    holders = [subprocess.Popen(["unshare", "-n", "sleep", "1000"]) for _ in range(2)]
-    time.sleep(0.5)
-    inside = [["nsenter", f"--net=/proc/{holder.pid}/ns/net"] for holder in holders]
-    try:
-        client = str(holders[1].pid)
+    with ExitStack() as programs:
+
+        def start(*words: str, prefix: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+            child = subprocess.Popen([*prefix, *words], stdout=subprocess.PIPE)
+            programs.enter_context(child)
+            programs.callback(child.kill)
+            return child
+
+        holders = [start("unshare", "-n", "sh", "-c", "echo; exec sleep 1000") for _ in range(2)]
+        for holder in holders:
+            assert holder.stdout is not None and holder.stdout.readline()
+        server, client = (["nsenter", f"--net=/proc/{holder.pid}/ns/net"] for holder in holders)
         for words in (
-            [*inside[0], "ip", "link", "add", "veth0", "type", "veth", "peer", "name", "veth1", "netns", client],
-            [*inside[0], "ip", "addr", "add", "198.18.0.1/16", "dev", "veth0"],
-            [*inside[0], "ip", "link", "set", "veth0", "up"],
-            [*inside[1], "ip", "addr", "add", "198.18.0.2/16", "dev", "veth1"],
-            [*inside[1], "ip", "link", "set", "veth1", "up"],
-            [*inside[1], "sysctl", "-qw", "net.ipv4.ip_local_port_range=1025 65000"],
+            [*server, *f"ip link add veth0 type veth peer name veth1 netns {holders[1].pid}".split()],
+            [*server, *["ip", "addr", "add", "198.18.0.1/16", "dev", "veth0"]],
+            [*server, *["ip", "link", "set", "veth0", "up"]],
+            [*client, *["ip", "addr", "add", "198.18.0.2/16", "dev", "veth1"]],
+            [*client, *["ip", "link", "set", "veth1", "up"]],
+            [*client, "sysctl", "-qw", "net.ipv4.ip_local_port_range=1025 65000"],
         ):
             subprocess.run(words, check=True)
-        served = subprocess.Popen([*inside[0], program, "serve", "198.18.0.1", "80"], stdout=subprocess.PIPE)
+        served = start(str(program), "serve", "198.18.0.1", "80", prefix=server)
         assert served.stdout is not None and served.stdout.readline() == b"ready\n"
-        watch = [*inside[0], *WATCH[:-1], "veth0", "--json"]
-        watching = subprocess.Popen(watch, stdout=subprocess.PIPE)
+        watching = start(*WATCH[:-1], "veth0", "--json", prefix=server)
         time.sleep(3)
         began = cpu_s(watching.pid)
-        words = [*inside[1], program, "connect", "198.18.0.1", "80", str(rate), str(seconds)]
-        answered = int(subprocess.run(words, capture_output=True, check=True).stdout)
+        words = [*client, str(program), "connect", "198.18.0.1", "80", str(rate), str(seconds)]
+        answered = int(subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout)
         time.sleep(2)
         used = (cpu_s(watching.pid) - began) / seconds
         watching.send_signal(signal.SIGTERM)
         text, _ = watching.communicate(timeout=60)
-        served.kill()
-    finally:
-        for holder in holders:
-            holder.kill()
-            holder.wait()
     last = json.loads(text.splitlines()[-1])
     [row] = last["prefixes"]
-    print(f"{answered / seconds:.0f} connections/s, {used:.1%} of a core, {last['lost_events']} events lost")
-    assert answered > 0.9 * rate * seconds or pytest.skip(f"{TOO_NOISY}: only {answered} connections")
+    load = os.getloadavg()[0]
+    print(f"{answered / seconds:.0f}/s, {used:.1%} of a core, {last['lost_events']} events lost, load {load:.1f}")
     assert row["connections"] + last["lost_events"] >= answered
     assert used < 0.10
+    if answered < 0.9 * rate * seconds:
+        pytest.skip(f"{TOO_NOISY}: only {answered / seconds:.0f} connections a second")
 
 
 def cpu_s(pid: int) -> float:
