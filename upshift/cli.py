@@ -53,6 +53,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("tables:report", "Everything in one HTML file that needs no network."),
     "compare": ("tables:compare", "Two campaigns: what moved, what differs; exit code 1 if it got worse."),
     "sender": ("sender:app", "On a server: smaller initial windows for client prefixes that lose packets."),
+    "archive": ("archive:archive", "Pack campaigns for publication, with the code that made them."),
+    "reproduce": ("archive:reproduce", "Check an archive and make its results anew, byte for byte."),
     "study": ("study:app", "Experiments with senders in the lab, as data files: list, run, report."),
     "fleet": ("fleet:app", "Vantage points on many hosts, by Ansible: provision, run, status, collect."),
     "lab": ("lab:app", "The emulated Internet: up, down, exec, calibrate."),
@@ -60,7 +62,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Command -> (module of `upshift.commands`:attribute, a Typer app or a function; one line of help)."""
 
 _EXTRAS = {
-    **dict.fromkeys(("kpis", "tables", "figures", "report", "compare", "study"), "analysis"),
+    **dict.fromkeys(("kpis", "tables", "figures", "report", "compare", "study", "archive", "reproduce"), "analysis"),
     **dict.fromkeys(("crawl", "map", "survey", "targets"), "crawl"),
     **dict.fromkeys(("lab", "fleet"), "lab"),
 }

@@ -6,7 +6,7 @@ import functools
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,8 @@ from core.untrusted import plain
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from core.files import store
+
 CONNECTION_KIND = "connections"
 """Kind of the Parquet table with one row per connection and its KPIs."""
 
@@ -36,8 +38,6 @@ IDENTITY = (
     ("started_at", float, "s since 1970-01-01 UTC, first packet"),
 )
 """Columns in front of the KPIs: name, type, unit."""
-
-_ROWS_PER_GROUP = 16_384
 
 
 def row(path: Path, connection: Connection) -> dict[str, Value]:
@@ -60,62 +60,21 @@ def schema() -> pa.Schema:
     """Schema of the table of connections, with the unit of each column."""
     import pyarrow as pa
 
+    from core.files import schemas
+
     arrow = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
     columns = [*IDENTITY, *((kpi.name, kpi.kind, kpi.unit) for kpi in KPIS.values())]
     fields = [pa.field(name, arrow[kind], metadata={"unit": unit} if unit else None) for name, kind, unit in columns]
-    return pa.schema(fields, metadata=table_metadata(CONNECTION_KIND))
-
-
-def table_metadata(kind: str) -> dict[str, str]:
-    """The metadata that `core.files.schemas` requires."""
-    from core.files import schemas
-
-    return {"upshift.kind": kind, "upshift.schema_version": str(schemas.SCHEMA_VERSIONS[kind])}
-
-
-class TableWriter:
-    """Writes rows to Parquet (zstd) as they come; a bounded number is in memory."""
-
-    def __init__(self, path: Path) -> None:
-        import pyarrow.parquet as pq
-
-        self._schema = schema()
-        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
-        self._columns: dict[str, list[Value]] = {field.name: [] for field in self._schema}
-        self.rows = 0
-
-    def add(self, row: Mapping[str, Value]) -> None:
-        """Adds a row."""
-        for name, column in self._columns.items():
-            column.append(row[name])
-        self.rows += 1
-        if self.rows % _ROWS_PER_GROUP == 0:
-            self._flush()
-
-    def _flush(self) -> None:
-        import pyarrow as pa
-
-        arrays = [pa.array(self._columns[field.name], type=field.type) for field in self._schema]
-        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
-        for column in self._columns.values():
-            column.clear()
-
-    def close(self) -> None:
-        """Writes the remaining rows."""
-        if self.rows % _ROWS_PER_GROUP or self.rows == 0:
-            self._flush()
-        self._writer.close()
+    return schemas.with_metadata(pa.schema(fields), CONNECTION_KIND)
 
 
 @contextmanager
-def table_writer(path: Path) -> Iterator[TableWriter]:
-    """A writer whose file appears atomically."""
-    from core.files import disk
+def table_writer(path: Path) -> Iterator[store.RowWriter]:
+    """A writer of rows (see `row`), whose file appears atomically."""
+    from core.files import disk, store
 
-    with disk.whole_file(path) as temporary:
-        writer = TableWriter(temporary)
+    with disk.whole_file(path) as temporary, store.RowWriter(temporary, CONNECTION_KIND, schema()) as writer:
         yield writer
-        writer.close()
 
 
 def document(path: Path, connection: Connection) -> str:
@@ -157,8 +116,10 @@ def packet_schema() -> pa.Schema:
     """Schema of the table of packets."""
     import pyarrow as pa
 
+    from core.files import schemas
+
     names = pa.dictionary(pa.int8(), pa.string())
-    return pa.schema(
+    columns = pa.schema(
         [
             pa.field("frame", pa.uint64()),
             pa.field("time_ns", pa.int64(), metadata={"unit": "ns since 1970-01-01 UTC"}),
@@ -168,9 +129,9 @@ def packet_schema() -> pa.Schema:
             pa.field("len", pa.uint32(), metadata={"unit": "B"}),
             pa.field("ws_class", names),
             pa.field("true_class", names),
-        ],
-        metadata=table_metadata(PACKET_KIND),
+        ]
     )
+    return schemas.with_metadata(columns, PACKET_KIND)
 
 
 def write_packets(capture: Path, out: Path, *, rules: str = "4.0") -> tuple[int, list[str]]:

@@ -32,8 +32,6 @@ Say = Callable[[str], None]
 """Shows a line to the user."""
 
 TOPOLOGY = "studies"
-MOST_LANES = 4
-"""Servers of the topology."""
 MOST_REPEATS = 3
 """How often a void repetition is repeated."""
 MOST_BREAKDOWNS = 3

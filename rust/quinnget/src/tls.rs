@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use clientkit::UnreadableCa;
 use rustls::crypto::cipher::{AeadKey, Iv};
 use rustls::crypto::ring::{default_provider, kx_group};
 use rustls::crypto::{ActiveKeyExchange, CryptoProvider, SupportedKxGroup};
@@ -24,13 +25,13 @@ static GROUP: AtomicU16 = AtomicU16::new(0);
 
 /// rustls's configuration with exactly the given trust anchors.
 pub fn config(ca: &Path) -> Result<ClientConfig, SetupError> {
-    let unreadable = || SetupError::Ca(ca.to_owned());
+    let unreadable = || UnreadableCa(ca.to_owned());
     let mut roots = RootCertStore::empty();
     let certificates = CertificateDer::pem_file_iter(ca).map_err(|_| unreadable())?;
     let certificates: Result<Vec<_>, _> = certificates.collect();
     let (added, _) = roots.add_parsable_certificates(certificates.map_err(|_| unreadable())?);
     if added == 0 {
-        return Err(unreadable());
+        return Err(unreadable().into());
     }
     let mut config = ClientConfig::builder_with_provider(Arc::new(provider()))
         .with_protocol_versions(&[&rustls::version::TLS13])?
