@@ -181,14 +181,16 @@ def test_dry_run_and_foreign_routes_change_nothing(bench: Bench) -> None:
     finally:
         place.run(["ip", "route", "del", *foreign])
     before = bench.routes()
-    with bench.watch("--known", "3", "--dry-run") as child:
+    dry = ("--known", "3", "--dry-run")
+    with bench.watch(*dry) as child, bench.watch(*dry, "--prefix-routes", "lo") as elsewhere:
         with bench.fetch("bad", 1_000) as bad:
-            assert child.stdout is not None
+            assert child.stdout is not None and elsewhere.stdout is not None
             assert "(dry run) 198.18.2.0/24: " in child.stdout.readline()
+            assert "198.18.2.0/24 is left alone: there is no route to it over lo" in elsewhere.stdout.readline()
             bad.stop()
         assert bench.routes() == before
         child.send(signal.SIGINT)
-        child.wait(30)
+        assert child.wait(30) == 130
     done = place.run([*WATCH, "--until", "1s", "--prefix4", "40"])
     assert done.returncode == 2
     done = place.run(["setpriv", "--bounding-set", "-all", "--inh-caps", "-all", "--reuid", "65534", *WATCH])

@@ -135,14 +135,17 @@ def _print(rows: Sequence[SenderPrefix], lost: int, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"lost_events": lost, "prefixes": [asdict(row) for row in rows]}))
         return
-    heading = ["prefix", "connections", "sent again %", "last known", "of these %", "window", "since", "left alone"]
+    to = console(sys.stdout)
+    if not rows:
+        print_line(to, "No connection to another host has closed.")
+        return
+    heading = ["prefix", "connections", "sent again %", "short", "of these %", "window", "since", "left alone"]
     cells = [heading]
     for row in rows[:SHOWN]:
         of_known = f"{100 * row.known_sent_again / row.known:.1f}" if row.known else "-"
         again = f"{100 * row.sent_again / row.connections:.1f}"
         counts = [f"{row.connections:,}", again, str(row.known), of_known, str(row.window)]
         cells.append([row.prefix, *counts, _clock(row.since_at), row.left_alone or "-"])
-    to = console(sys.stdout)
     words = ["prefix", "since", "left alone"]
     print_table(to, [cells, [line[:-1] for line in cells]], title="Client prefixes:", words=words)
     if len(rows) > SHOWN:
