@@ -270,7 +270,7 @@ def download(
     Args:
         logs: write a qlog (`CONNECTION.qlog`) and the secrets (`secrets.log`) into this folder.
     """
-    document = Document("aioquic", "aioquic", options)
+    document = Document("aioquic", "aioquic", options, confined=logs is None)
     if document.refused():
         return document
     trusted = load_certificates(options)

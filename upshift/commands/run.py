@@ -94,6 +94,13 @@ def run(
             help="Serve the metrics of DIR/upshift.prom to this host, at unix:PATH or 127.0.0.1:PORT (/metrics).",
         ),
     ] = None,
+    client_user: Annotated[
+        str | None,
+        typer.Option(
+            metavar="USER",
+            help="User that clients become before their first packet, where Upshift may change it. Default: nobody.",
+        ),
+    ] = None,
     let_cpus_sleep: LetCpusSleep = False,
     force: Annotated[
         bool,
@@ -129,6 +136,7 @@ def run(
             until=until,
             metrics=metrics,
             force=force,
+            client_user=client_user,
         )
     if json:
         typer.echo(dumps({**summary.document(), "inspection": inspection and asdict(inspection)}))
