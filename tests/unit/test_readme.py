@@ -72,6 +72,8 @@ def parse(words: Sequence[str]) -> None:
     command: Any = cli.load(words[0])
     rest = list(words[1:])
     if hasattr(command, "commands") and rest:
+        if rest[0] not in command.commands and hasattr(command, "default"):
+            rest = [command.default, *rest]
         assert rest[0] in command.commands, f"{words[0]} has no command {rest[0]}"
         command, rest = command.commands[rest[0]], rest[1:]
     if not rest or rest == ["--help"]:
