@@ -23,6 +23,7 @@ from core.errors import (
     AskedToStopError,
     IncompleteError,
     PlaceError,
+    UnusableError,
     UpshiftError,
     UsageError,
     nearest,
@@ -231,7 +232,7 @@ def main() -> None:
         app(prog_name="upshift")
     except UpshiftError as error:
         print(f"upshift: {error.sentence()}", file=sys.stderr)  # noqa: T201 - the only place that prints errors
-        if isinstance(error, IncompleteError | AskedToStopError):
+        if isinstance(error, IncompleteError | AskedToStopError) and not isinstance(error, UnusableError):
             _say_how_to_go_on()
         raise SystemExit(error.exit_code) from None
     except OSError as error:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core import terminal as progress_display
-from core.errors import AskedToStopError, IncompleteError, UsageError
+from core.errors import AskedToStopError, IncompleteError, UnusableError, UsageError
 from core.system import signals
 from upshift.commands.inspect import require_evidence
 
@@ -184,11 +184,9 @@ def complete(summary: RunSummary, inspection: Inspection | None, out: Path) -> I
         raise IncompleteError(left, where=str(out), remedy="run the same command again")
     if not summary.ok:
         cause = next(iter(summary.causes), "unknown")
-        raise IncompleteError(f"no download is ok (most often: {cause})", where=str(out), remedy="see upshift tables")
+        raise UnusableError(f"no download is ok (most often: {cause})", where=str(out), remedy="see upshift tables")
     if sum(summary.void.values()) > MOST_VOID * summary.runs:
-        raise IncompleteError(
-            summary.not_usable, where=str(out), remedy="run again on a quieter host, in another --out"
-        )
+        raise UnusableError(summary.not_usable, where=str(out), remedy="run again on a quieter host, in another --out")
     return inspection
 
 
