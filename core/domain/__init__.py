@@ -20,7 +20,19 @@ from core.domain.outcome import (
     VoidReason,
     Wire,
 )
-from core.domain.plan import Comparison, Configuration, Dose, Provider, Role, RouteAttribute, Setting, Sysctl, Target
+from core.domain.plan import (
+    Comparison,
+    Configuration,
+    Dose,
+    ObjectKind,
+    PageObject,
+    Provider,
+    Role,
+    RouteAttribute,
+    Setting,
+    Sysctl,
+    Target,
+)
 
 __all__ = [
     "CacheState",
@@ -34,7 +46,9 @@ __all__ = [
     "Handshake",
     "HostDisturbance",
     "IdentityFlag",
+    "ObjectKind",
     "Outcome",
+    "PageObject",
     "Proven",
     "Provider",
     "Refutation",

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from core.domain import Download, Superseded, Target
+from core.domain import Download, PageObject, Superseded, Target
 from core.errors import UsageError
 
 if typing.TYPE_CHECKING:
@@ -23,6 +23,7 @@ if typing.TYPE_CHECKING:
 
 SCHEMA_VERSIONS: Mapping[str, int] = {
     "targets": 1,
+    "objects": 1,
     "downloads": 3,
     "superseded": 2,
     "pairs": 1,
@@ -33,7 +34,12 @@ SCHEMA_VERSIONS: Mapping[str, int] = {
 }
 """Kind of table -> schema version; 1 for a kind that is not listed, e.g. of a new survey."""
 
-ROW_TYPES: Mapping[str, type] = {"targets": Target, "downloads": Download, "superseded": Superseded}
+ROW_TYPES: Mapping[str, type] = {
+    "targets": Target,
+    "objects": PageObject,
+    "downloads": Download,
+    "superseded": Superseded,
+}
 """Kind of table -> dataclass of its rows, if that is in `core.domain`."""
 
 RUN_KEY = ("campaign", "vantage", "iteration", "domain", "url")

@@ -44,7 +44,7 @@ from downloader.programs.common import (
 from downloader.programs.kernel import socket_drops
 
 WINDOW_BYTES = 1 << 26
-"""Default of both flow-control windows; the reason is in `downloader.clients._options`."""
+"""Default of both flow-control windows; the reason is in `downloader.client`."""
 
 RECEIVE_BUFFER_BYTES = 1 << 24
 """Requested receive buffer [bytes], as by h3get; the kernel grants at most net.core.rmem_max."""
@@ -270,7 +270,7 @@ def download(
     Args:
         logs: write a qlog (`CONNECTION.qlog`) and the secrets (`secrets.log`) into this folder.
     """
-    document = Document("aioquic", "aioquic", options)
+    document = Document("aioquic", "aioquic", options, confined=logs is None)
     if document.refused():
         return document
     trusted = load_certificates(options)
@@ -305,6 +305,8 @@ def _download(document: Document, trusted: crypto.X509Store, configuration: Quic
         except OSError as error:
             cause = classify_os_error(error, connected=values["connect_s"] is not None)
             document.fail(cause or Failure.UNKNOWN, str(error))
+        except MemoryError:
+            raise  # a crash: what it holds is bounded (core.system.confine)
         except Exception as error:
             document.fail(Failure.UNKNOWN, f"{type(error).__name__}: {error}")
         if values["connect_s"] is not None:

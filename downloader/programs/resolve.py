@@ -11,20 +11,37 @@ from collections.abc import Sequence
 from typing import Any
 
 import dns.exception
+import dns.rdata
 import dns.rdatatype
 import dns.resolver
 
 from core.errors import UpshiftError
 from core.reach import ANYWHERE, IPNetwork, check_address, parse_prefixes
+from core.system.confine import confine
 from core.untrusted import scrub
+from downloader.programs.common import add_run_as
 
+_DNS_PORT = 53
 _TYPES = {"ipv4": ("A",), "ipv6": ("AAAA",), "any": ("A", "AAAA")}
+
+# dnspython would import the module of a type with the first answer that has it.
+dns.rdata.load_all_types()  # type: ignore[no-untyped-call]
 
 
 def resolve(
-    name: str, *, family: str, nameservers: Sequence[str], timeout_s: float, allowed: Sequence[IPNetwork]
+    name: str,
+    *,
+    family: str,
+    nameservers: Sequence[str],
+    timeout_s: float,
+    allowed: Sequence[IPNetwork],
+    run_as: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
-    """Addresses of a name, with the chain of CNAMEs; a failure is a document, too (field `error`)."""
+    """Addresses of a name, with the chain of CNAMEs; a failure is a document, too (field `error`).
+
+    Args:
+        run_as: give up all rights before the first query, and become this user and group.
+    """
     document: dict[str, Any] = {"schema": 1, "name": name, "addresses": [], "cnames": [], "nameserver": None}
     document |= {"dns_s": None, "error": None, "asked_at": time.time()}
     try:
@@ -42,6 +59,9 @@ def resolve(
             check_address(str(server), allowed)
         resolver.lifetime = timeout_s
         resolver.timeout = min(2.0, timeout_s)
+        if run_as is not None:
+            confine(port=_DNS_PORT, user=run_as)
+            began = time.monotonic()
         errors = []
         for kind in _TYPES[family]:
             try:
@@ -71,6 +91,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--nameserver", action="append", default=[], help="may be repeated (default: the system's)")
     parser.add_argument("--timeout-s", type=float, default=10.0)
     parser.add_argument("--allow", action="append", metavar="PREFIX")
+    add_run_as(parser)
     arguments = parser.parse_args(argv)
     try:
         allowed = parse_prefixes(",".join(arguments.allow), where="--allow") if arguments.allow else ANYWHERE
@@ -83,6 +104,7 @@ def main(argv: Sequence[str]) -> int:
         nameservers=arguments.nameserver,
         timeout_s=arguments.timeout_s,
         allowed=allowed,
+        run_as=arguments.run_as,
     )
     sys.stdout.write(json.dumps(document) + "\n")
     return 0
