@@ -6,10 +6,12 @@ Mbit/s = 10^6 bit/s. Sizes are bytes.
 
 from core.domain.download import Download, Superseded, Transport
 from core.domain.outcome import (
+    FAILURE_CODES,
     CacheState,
     Disturbance,
     EcnDelivery,
     Failure,
+    FailureCode,
     Handshake,
     HostDisturbance,
     IdentityFlag,
@@ -23,6 +25,7 @@ from core.domain.outcome import (
 from core.domain.plan import Comparison, Configuration, Dose, Provider, Role, RouteAttribute, Setting, Sysctl, Target
 
 __all__ = [
+    "FAILURE_CODES",
     "CacheState",
     "Comparison",
     "Configuration",
@@ -31,6 +34,7 @@ __all__ = [
     "Download",
     "EcnDelivery",
     "Failure",
+    "FailureCode",
     "Handshake",
     "HostDisturbance",
     "IdentityFlag",

@@ -87,6 +87,9 @@ class Journal(JournalReader):
         elif self.meta("plan_hash") != plan_hash:
             raise another_plan(self.path.parent, [])
         with self._transaction():
+            self._db.execute(
+                f"PRAGMA user_version = {SCHEMA}"
+            )  # what is added is of this version; the rest still is read
             for (number,) in self._db.execute("SELECT number FROM runs WHERE state = 'running'").fetchall():
                 self._supersede(number, VoidReason.INTERRUPTED, None)
 

@@ -342,12 +342,12 @@ def test_a_damaged_journal_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_journal_of_another_version_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "vantage" / "A"
-    for version, remedy in ((1, "use the Upshift that wrote it"), (3, "update Upshift")):
+    for version, remedy in ((1, "use the Upshift that wrote it"), (4, "update Upshift")):
         opened(folder).close()
         with contextlib.closing(sqlite3.connect(folder / "journal.sqlite")) as database:
             database.execute(f"PRAGMA user_version = {version}")
         for read in (lambda: opened(folder), lambda: open_journals(tmp_path).__enter__()):
-            with pytest.raises(UsageError, match=f"of version {version}, this Upshift reads 2") as refused:
+            with pytest.raises(UsageError, match=f"of version {version}, this Upshift reads 3") as refused:
                 read()
             assert refused.value.remedy == remedy
         (folder / "journal.sqlite").unlink()
