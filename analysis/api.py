@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from analysis.measures import costs, dataset, dose, pair_table, quirk, tables
+from analysis.measures import costs, dataset, dose, pair_table, tables
 from analysis.measures.client_effect import ClientEffectRow, client_effects
 from analysis.measures.dataset import Dataset
 from analysis.measures.dose import DoseRow
@@ -17,7 +17,7 @@ from analysis.measures.folders import output_folder, writing
 from analysis.measures.limiters import LimiterRow, limiters
 from analysis.measures.order import OrderEffects, order_effects
 from analysis.measures.pairs import Metric
-from analysis.measures.quirk import Quirk
+from analysis.measures.quirks import ReadingQuirk, with_quirks
 from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.stopping import StoppingOutcome, stoppings
@@ -65,7 +65,7 @@ class Tables:
     """What position and predecessor did to the times."""
     stopping: tuple[StoppingOutcome, ...]
     """For campaigns with a rule to stop early, one per vantage point."""
-    quirks: tuple[Quirk, ...] = ()
+    quirks: tuple[ReadingQuirk, ...] = ()
     """Quirks of the published pipeline with which the tables were made; none of them changes `configurations`."""
     congestion: tuple[CongestionRow, ...] = ()
     """Signs of loss and congestion, shown beside quirks only."""
@@ -294,7 +294,7 @@ def make_tables(
     metric: Metric = Metric.TIME,
     by: Grouping | None = None,
     selection: Selection = DEFAULT,
-    quirks: Sequence[Quirk] = (),
+    quirks: Sequence[ReadingQuirk] = (),
 ) -> Tables:
     """Computes the tables; see `tables.table2` for the arguments.
 
@@ -305,10 +305,10 @@ def make_tables(
         UsageError: the metric needs KPIs that no folder has.
     """
     of_table1, others = published.split(quirks)
-    read = quirk.apply(data, others)
+    read = with_quirks(data, others)
     with ThreadPoolExecutor(2) as pool:  # Each of these alone uses one core.
         costs_of = pool.submit(costs.samples, read, metric=metric, selection=selection)
-        table1 = pool.submit(tables.table1, quirk.apply(data, of_table1))
+        table1 = pool.submit(tables.table1, with_quirks(data, of_table1))
         configurations = pool.submit(tables.configurations, data)
         limiters_of = pool.submit(limiters, data)
         order = pool.submit(order_effects, data.downloads, unproven=selection.unproven)

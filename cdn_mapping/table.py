@@ -263,13 +263,7 @@ class PrefixTable:
 
     def find(self, address: str | IPAddress) -> Origin | None:
         """The longest match of one address, None if no prefix holds it."""
-        ip = unmapped(ipaddress.ip_address(address))
-        value = int(ip)
-        family = self.v4 if ip.version == 4 else self.v6
-        index = family.cuts.find(
-            np.array([value >> 64], np.uint64), np.array([value & 0xFFFF_FFFF_FFFF_FFFF], np.uint64)
-        )[0]
-        return None if index == NONE else family.describe(int(index))
+        return self.find_all([address])[0]
 
     def origins_v4(self, addresses: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
         """Origin AS of each IPv4 address (32-bit numbers), 0 if there is none. Sorted batches are fastest."""
@@ -277,15 +271,6 @@ class PrefixTable:
             return np.zeros(len(addresses), np.uint32)
         index = self.v4.cuts.find_v4(addresses)
         origins = self.v4.origin[index]
-        origins[index == NONE] = UNKNOWN
-        return origins
-
-    def origins_v6(self, high: U64, low: U64) -> npt.NDArray[np.uint32]:
-        """Origin AS of each IPv6 address (upper and lower half), 0 if there is none."""
-        if len(self.v6.origin) == 0:
-            return np.zeros(len(high), np.uint32)
-        index = self.v6.cuts.find(high, low)
-        origins = self.v6.origin[index]
         origins[index == NONE] = UNKNOWN
         return origins
 

@@ -1,14 +1,15 @@
 """Discovery of plug-ins: every module of a plug-in folder is one variant.
 
-A folder's `__init__` is one line, `ALL = Registry(__name__, Client)`. The registry imports each module of the folder
-whose name does not start with an underscore, requires at least one public instance of the kind in it, and refuses two
-variants of one name. Adding a variant is adding a file.
+A folder's `__init__` defines the kind and ends with `ALL = Registry(__name__, Factor)`. The registry imports each
+module of the folder whose name does not start with an underscore, requires at least one public instance of the kind in
+it, and refuses two variants of one name. Adding a variant is adding a file.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Generic, Protocol, TypeVar
@@ -62,7 +63,8 @@ class Registry(Generic[Variant], Mapping[str, Variant]):
         try:
             return self._variants[name]
         except KeyError:
-            what = f"unknown {self._kind.__name__.lower()} {name!r}"
+            word = re.findall("[A-Z][a-z]*", self._kind.__name__)[-1].lower()
+            what = f"unknown {word} {name!r}"
             raise UsageError(what, where=where, remedy=use_one_of(name, self._variants)) from None
 
     def __getitem__(self, name: str) -> Variant:

@@ -12,8 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from core.domain import Configuration, Download, Outcome, Target
-from core.files import store
+import pytest
+
+import upshift
+from analysis.evidence import inspect_campaign
+from analysis.evidence.sources import inspect_capture
+from core.domain import Comparison, Configuration, Download, Outcome, Target, Transport
+from core.files import description, store
+from core.files.description import DescribedConfiguration, Description
 from downloader import clients
 from downloader.campaign.plan import PlannedRun
 from downloader.client import ClientResult
@@ -21,6 +27,8 @@ from downloader.execution.calls import Resolution
 from downloader.execution.capture import SNAP_BYTES
 from downloader.execution.journal import Journal
 from downloader.execution.records import Planned, complete, record
+from downloader.factors import ALL as FACTORS
+from downloader.limits.captures import Settled
 from tests.unit.pcap_writer import Segment, download, ipv4, pcap
 
 START = 1_700_000_000
@@ -58,6 +66,7 @@ def make_campaign(
     recorded: int | None = None,
     alike: bool = False,
     clock_s: float = 0.0,
+    looked_at: bool = False,
 ) -> Path:
     """A campaign folder; the same arguments give the same files, and more of them in a folder that is there.
 
@@ -66,6 +75,7 @@ def make_campaign(
         recorded: how many of the runs are done; None for all.
         alike: all captures are one, linked, so that many of them take no room.
         clock_s: what the clients' clock is ahead of the captures'.
+        looked_at: each capture was inspected right after its run, as a campaign does it.
     """
     for name in vantages:
         own = folder / "vantage" / name
@@ -87,9 +97,49 @@ def make_campaign(
                 rows = _downloads(name, run, ports, packets, clock_s)
                 journal.begin(run.number)
                 capture = path.relative_to(folder).as_posix()
-                journal.accept(run.number, complete(list(rows), capture=capture, captured=None, verdict=None))
+                done = complete(list(rows), capture=capture, captured=None, verdict=None)
+                journal.accept(run.number, done, capture=_settled(path, done) if looked_at else None)
         journal.close()
     return folder
+
+
+class Silent:
+    """No progress."""
+
+    def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
+        pass
+
+
+def described_campaign(folder: Path, *, runs: int) -> Path:
+    """A campaign with journals, hand-made captures and tables, and the comparison ALL vs BL."""
+    tcp = ("warmup", "ALL", "BL", "WS")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys.modules[__name__], "TCP", tcp)
+        patched.setattr(sys.modules[__name__], "CONFIGURATIONS", (*tcp, "quiche"))
+        made = make_campaign(folder, runs=runs, looked_at=True)
+    inspect_campaign(made, factors=FACTORS, progress=Silent())
+    rows = {row["configuration"]: row for row in upshift.read(made).to_pylist()}
+    configurations = [
+        DescribedConfiguration(
+            name=name, client=row["client"], transport=Transport(row["transport"]), levels={}, options={}
+        )
+        for name, row in rows.items()
+    ]
+    comparisons = (Comparison.of("ALL", "BL"),)
+    described = Description(campaign="generated", configurations=tuple(configurations), comparisons=comparisons)
+    description.write(made, described)
+    return made
+
+
+def _settled(path: Path, downloads: Sequence[Download]) -> Settled:
+    findings = inspect_capture(path, downloads, factors=FACTORS)
+    return Settled(
+        path=str(downloads[0].capture),
+        size_bytes=path.stat().st_size,
+        clean=findings.clean,
+        dropped=False,
+        findings=findings.text,
+    )
 
 
 def _ports(seed: str) -> list[int]:

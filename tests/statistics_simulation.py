@@ -10,7 +10,7 @@ from analysis.measures.columns import Ints, Texts
 from analysis.measures.pairs import Pairs, PlannedPairs
 from analysis.measures.rows import SpeedupRow, SplitBy
 from analysis.measures.speedup import row_of
-from analysis.measures.statistics.clusters import Floats
+from analysis.measures.statistics.intervals import Floats
 from analysis.measures.verdicts import judge
 from core.domain import Role
 from core.paper import COMPARISONS

@@ -52,6 +52,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "figures": ("tables:figures", "Figures 1 to 3: CDFs of throughput and RTT, as SVG and PNG."),
     "report": ("tables:report", "Everything in one HTML file that needs no network."),
     "compare": ("tables:compare", "Two campaigns: what moved, what differs; exit code 1 if it got worse."),
+    "archive": ("archive:archive", "Pack campaigns for publication, with the code that made them."),
+    "reproduce": ("archive:reproduce", "Check an archive and make its results anew, byte for byte."),
     "study": ("study:app", "Experiments with senders in the lab, as data files: list, run, report."),
     "fleet": ("fleet:app", "Vantage points on many hosts, by Ansible: provision, run, status, collect."),
     "lab": ("lab:app", "The emulated Internet: up, down, exec, calibrate."),
@@ -59,7 +61,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Command -> (module of `upshift.commands`:attribute, a Typer app or a function; one line of help)."""
 
 _EXTRAS = {
-    **dict.fromkeys(("kpis", "tables", "figures", "report", "compare", "study"), "analysis"),
+    **dict.fromkeys(("kpis", "tables", "figures", "report", "compare", "study", "archive", "reproduce"), "analysis"),
     **dict.fromkeys(("crawl", "map", "survey", "targets"), "crawl"),
     **dict.fromkeys(("lab", "fleet"), "lab"),
 }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
 from core.domain import Target
-from downloader.campaign.expected import PathGuess, downloads_per_run, expected_s, run_bytes, worst_s
+from downloader.campaign.expected import PathGuess, downloads_per_run, expected_s, planned_downloads, run_bytes, worst_s
 from downloader.campaign.limits import Captures
 from downloader.limits.budget import network_of
 from downloader.limits.disk import RECORDED_BYTES
@@ -36,7 +36,7 @@ FOLDER_BYTES = 210_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class VantageEstimate:
     """The part of one vantage point."""
 
     runs: int
@@ -65,7 +65,7 @@ class Rates:
     gb_in: float
     """Price of what it receives [1/GB]."""
 
-    def price(self, part: Part) -> float:
+    def price(self, part: VantageEstimate) -> float:
         """The price of one vantage point's part; a GB is 10^9 bytes."""
         return self.hour * part.hours + (self.gb * part.sent_bytes + self.gb_in * part.received_bytes) / 1e9
 
@@ -91,7 +91,7 @@ class Estimate:
     downloads_per_run: int
     slot_s: float | None
     """Length of slots; None: there are none."""
-    parts: Mapping[str, Part]
+    parts: Mapping[str, VantageEstimate]
     """Vantage point -> its part."""
     campaign: OwnerTraffic
     providers: tuple[OwnerTraffic, ...]
@@ -144,13 +144,13 @@ def estimate(plan: SharedPlan, paths: Paths, now: float) -> Estimate:
 
 def _part(
     plan: SharedPlan, name: str, paths: Paths, now: float, ip_bytes: int, days: int, collected_bytes: int
-) -> Part:
+) -> VantageEstimate:
     campaign = plan.campaign
     expected = _duration_s(plan, name, lambda target: expected_s(campaign, target, paths(name, target)), now)
     last_day = max(_day(now + expected), _day(now) + timedelta(days=max(days - 1, 0)))
     midnight = datetime.combine(last_day + timedelta(days=1), time(tzinfo=UTC)).timestamp()
     sent = round(ip_bytes * SENT_SHARE)
-    return Part(
+    return VantageEstimate(
         runs=campaign.iterations * len(plan.targets),
         expected_s=expected,
         worst_s=_duration_s(plan, name, lambda target: worst_s(campaign, target), now),
@@ -227,7 +227,7 @@ def _days(plan: SharedPlan, targets: Sequence[Target], budget: int) -> int:
 def _disk(plan: SharedPlan, ip_bytes: int) -> dict[str, int]:
     """Bytes per vantage point with each capture policy."""
     campaign = plan.campaign
-    downloads = campaign.iterations * len(plan.targets) * downloads_per_run(campaign)
+    downloads = planned_downloads(campaign, plan.targets)
     rows = FOLDER_BYTES + downloads * RECORDED_BYTES
     captures = PACKED * (ip_bytes * CAPTURE_SHARE + downloads * CAPTURE_BYTES)
     share = {Captures.ALL: 1.0, Captures.SAMPLE: campaign.disk.sample, Captures.FAILURES: 0.0, Captures.NONE: 0.0}

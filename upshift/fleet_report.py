@@ -17,7 +17,7 @@ from core.files.disk import size_text
 from core.untrusted import scrub
 from downloader.control.status import SCHEMA, SILENT_S, Status, headline, span
 from downloader.schedule.schedule import State
-from vantage.fleet.verdicts import Verdict
+from vantage.fleet.verdicts import HostVerdict
 
 HEADINGS = ("host", "state", "done", "planned", "per hour", "time left", "disk free", "last error")
 WORDS = {"host", "state", "last error"}
@@ -25,12 +25,12 @@ WORDS = {"host", "state", "last error"}
 _UNREADABLE = "its answer cannot be read: provision it again, with the Upshift of this machine"
 
 
-def document(verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
+def document(verdicts: Mapping[str, HostVerdict]) -> dict[str, Any]:
     """The verdicts as plain data."""
     return {"hosts": {host: {"ok": v.fault is None, **asdict(v)} for host, v in verdicts.items()}}
 
 
-def show(verdicts: Mapping[str, Verdict], *, as_json: bool, done: str = "done") -> None:
+def show(verdicts: Mapping[str, HostVerdict], *, as_json: bool, done: str = "done") -> None:
     """Prints one line for each host: what failed, else `done` and how much was changed."""
     if as_json:
         typer.echo(json.dumps(document(verdicts), sort_keys=True))
@@ -39,7 +39,7 @@ def show(verdicts: Mapping[str, Verdict], *, as_json: bool, done: str = "done") 
     terminal.console(sys.stdout).print(terminal.table(rows, words=set(rows[0])))
 
 
-def _line(host: str, verdict: Verdict, done: str) -> list[str]:
+def _line(host: str, verdict: HostVerdict, done: str) -> list[str]:
     if verdict.fault is not None:
         return [host, "failed", named(host, verdict.fault)]
     words = f"{done} ({verdict.changed} changed)" if verdict.changed else done
@@ -51,7 +51,7 @@ def named(host: str, fault: str) -> str:
     return fault.removeprefix(f"{host}: ").removeprefix(f"{host} ").removeprefix("upshift: ")
 
 
-def require_all(verdicts: Mapping[str, Verdict], *, campaign: str | None = None) -> None:
+def require_all(verdicts: Mapping[str, HostVerdict], *, campaign: str | None = None) -> None:
     """Raises IncompleteError that names the hosts that failed; UsageError for a campaign that none of them has."""
     failed = {host: verdict.fault for host, verdict in verdicts.items() if verdict.fault is not None}
     if not failed:
@@ -68,18 +68,18 @@ def require_all(verdicts: Mapping[str, Verdict], *, campaign: str | None = None)
     )
 
 
-def cells(verdicts: Mapping[str, Verdict], now: float) -> terminal.Cells:
+def cells(verdicts: Mapping[str, HostVerdict], now: float) -> terminal.Cells:
     """The table of a campaign's states at a Unix time."""
     return [HEADINGS, *(_row(host, verdict, now) for host, verdict in verdicts.items())]
 
 
-def ended(verdicts: Mapping[str, Verdict]) -> bool:
+def ended(verdicts: Mapping[str, HostVerdict]) -> bool:
     """Whether the campaign has ended on all hosts that answered."""
     states = [_status(verdict.result) for verdict in verdicts.values() if verdict.fault is None]
     return bool(states) and all(status is not None and status.ended for status in states)
 
 
-def unconfirmed(verdicts: Mapping[str, Verdict], digest: str) -> list[str]:
+def unconfirmed(verdicts: Mapping[str, HostVerdict], digest: str) -> list[str]:
     """Hosts that may lack opt-outs: they do not answer, or have not confirmed this list since they booted."""
     lacking = []
     for host, verdict in verdicts.items():
@@ -90,7 +90,7 @@ def unconfirmed(verdicts: Mapping[str, Verdict], digest: str) -> list[str]:
     return lacking
 
 
-def running(verdicts: Mapping[str, Verdict]) -> set[str]:
+def running(verdicts: Mapping[str, HostVerdict]) -> set[str]:
     """Hosts on which the campaign has neither ended nor is paused."""
     states = {host: _status(verdict.result) for host, verdict in verdicts.items()}
     return {
@@ -100,7 +100,7 @@ def running(verdicts: Mapping[str, Verdict]) -> set[str]:
     }
 
 
-def _row(host: str, verdict: Verdict, now: float) -> list[str]:
+def _row(host: str, verdict: HostVerdict, now: float) -> list[str]:
     blank = ["–"] * (len(HEADINGS) - 2)
     if verdict.fault is not None:
         return [host, named(host, verdict.fault), *blank]

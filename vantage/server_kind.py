@@ -120,6 +120,10 @@ class ProgramPlan:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
+def _nothing_missing() -> str | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuicTraits:
     """Properties of a QUIC server: written to `lab.json`, where the truth check reads them."""
@@ -129,6 +133,12 @@ class QuicTraits:
     initial_window_packets: int
     packet_bytes: int
     """Size of its full packets on IPv4, with IP and UDP headers."""
+    stream_buffer_bytes: int | None = None
+    """The most that it sends of an answer per round trip, if a topology can set that; the default."""
+    has_sites: bool = True
+    """Whether it serves the sites of its server, too."""
+    missing: Callable[[], str | None] = _nothing_missing
+    """A sentence if its kind can be started here, but not with QUIC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +181,8 @@ class ServerSetup:
     """Responses over TCP advertise HTTP/3 (Alt-Svc), which may be provided by another program."""
     congestion_control: str = ""
     """The algorithm of its QUIC."""
+    stream_buffer_bytes: int | None = None
+    """The most that its QUIC sends of an answer per round trip; None: no limit of its own."""
     origin: str | None = None
     """IPv4 address of the origin behind an edge; None for a server that is no edge."""
     hosts: Sequence[SiteHost] = ()
@@ -200,10 +212,6 @@ class ServerSetup:
     def certificate(self, name: str) -> tuple[Path, Path]:
         """Certificate chain and key of a server (its measured domains) or of a host of a site."""
         return self.certificates / f"{name}.pem", self.certificates / f"{name}.key"
-
-
-def _nothing_missing() -> str | None:
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

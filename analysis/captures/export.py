@@ -1,10 +1,12 @@
-"""Connections with their KPIs as Parquet and JSON, and one row per packet as Parquet."""
+"""Connections with their KPIs as Parquet, as JSON and as a printed table; one row per packet as Parquet."""
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Mapping
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +14,15 @@ from typing import TYPE_CHECKING, Any
 import upshift_native
 
 from analysis.captures.connection import Connection, Side
-from analysis.captures.kpi import Value
 from analysis.captures.kpis import ALL as KPIS
+from analysis.captures.kpis import Value
 from analysis.captures.scan import kpi_values, readable
+from core.untrusted import plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from core.files import store
 
 CONNECTION_KIND = "connections"
 """Kind of the Parquet table with one row per connection and its KPIs."""
@@ -33,8 +38,6 @@ IDENTITY = (
     ("started_at", float, "s since 1970-01-01 UTC, first packet"),
 )
 """Columns in front of the KPIs: name, type, unit."""
-
-_ROWS_PER_GROUP = 16_384
 
 
 def row(path: Path, connection: Connection) -> dict[str, Value]:
@@ -57,62 +60,21 @@ def schema() -> pa.Schema:
     """Schema of the table of connections, with the unit of each column."""
     import pyarrow as pa
 
+    from core.files import schemas
+
     arrow = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
     columns = [*IDENTITY, *((kpi.name, kpi.kind, kpi.unit) for kpi in KPIS.values())]
     fields = [pa.field(name, arrow[kind], metadata={"unit": unit} if unit else None) for name, kind, unit in columns]
-    return pa.schema(fields, metadata=table_metadata(CONNECTION_KIND))
-
-
-def table_metadata(kind: str) -> dict[str, str]:
-    """The metadata that `core.files.schemas` requires."""
-    from core.files import schemas
-
-    return {"upshift.kind": kind, "upshift.schema_version": str(schemas.SCHEMA_VERSIONS[kind])}
-
-
-class TableWriter:
-    """Writes rows to Parquet (zstd) as they come; a bounded number is in memory."""
-
-    def __init__(self, path: Path) -> None:
-        import pyarrow.parquet as pq
-
-        self._schema = schema()
-        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
-        self._columns: dict[str, list[Value]] = {field.name: [] for field in self._schema}
-        self.rows = 0
-
-    def add(self, row: Mapping[str, Value]) -> None:
-        """Adds a row."""
-        for name, column in self._columns.items():
-            column.append(row[name])
-        self.rows += 1
-        if self.rows % _ROWS_PER_GROUP == 0:
-            self._flush()
-
-    def _flush(self) -> None:
-        import pyarrow as pa
-
-        arrays = [pa.array(self._columns[field.name], type=field.type) for field in self._schema]
-        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
-        for column in self._columns.values():
-            column.clear()
-
-    def close(self) -> None:
-        """Writes the remaining rows."""
-        if self.rows % _ROWS_PER_GROUP or self.rows == 0:
-            self._flush()
-        self._writer.close()
+    return schemas.with_metadata(pa.schema(fields), CONNECTION_KIND)
 
 
 @contextmanager
-def table_writer(path: Path) -> Iterator[TableWriter]:
-    """A writer whose file appears atomically."""
-    from core.files import disk
+def table_writer(path: Path) -> Iterator[store.RowWriter]:
+    """A writer of rows (see `row`), whose file appears atomically."""
+    from core.files import disk, store
 
-    with disk.whole_file(path) as temporary:
-        writer = TableWriter(temporary)
+    with disk.whole_file(path) as temporary, store.RowWriter(temporary, CONNECTION_KIND, schema()) as writer:
         yield writer
-        writer.close()
 
 
 def document(path: Path, connection: Connection) -> str:
@@ -154,8 +116,10 @@ def packet_schema() -> pa.Schema:
     """Schema of the table of packets."""
     import pyarrow as pa
 
+    from core.files import schemas
+
     names = pa.dictionary(pa.int8(), pa.string())
-    return pa.schema(
+    columns = pa.schema(
         [
             pa.field("frame", pa.uint64()),
             pa.field("time_ns", pa.int64(), metadata={"unit": "ns since 1970-01-01 UTC"}),
@@ -165,9 +129,9 @@ def packet_schema() -> pa.Schema:
             pa.field("len", pa.uint32(), metadata={"unit": "B"}),
             pa.field("ws_class", names),
             pa.field("true_class", names),
-        ],
-        metadata=table_metadata(PACKET_KIND),
+        ]
     )
+    return schemas.with_metadata(columns, PACKET_KIND)
 
 
 def write_packets(capture: Path, out: Path, *, rules: str = "4.0") -> tuple[int, list[str]]:
@@ -226,3 +190,117 @@ def _packets(batch: dict[str, bytes]) -> pa.Table:
         names("true_class", TRUE_CLASSES),
     ]
     return pa.Table.from_arrays(columns, schema=packet_schema())
+
+
+if TYPE_CHECKING:
+    from analysis.captures.connection import Connection
+    from analysis.captures.scan import CaptureReader
+
+SUMMARY_COLUMNS = (
+    ("mean_throughput", "Mbit/s", 2),
+    ("goodput", "goodput", 2),
+    ("duration", "s", 3),
+    ("ip_bytes_from_server", "server bytes", 0),
+    ("rtt_min", "RTT min ms", 2),
+    ("rtt_mean", "mean ms", 2),
+    ("true_retransmissions", "sent again", 0),
+    ("true_reordered", "reordered", 0),
+    ("ecn", "ECN", 0),
+    ("sack", "SACK", 0),
+    ("window_scale_client", "WS client", 0),
+    ("window_scale_server", "WS server", 0),
+)
+"""Columns of the printed table: KPI, heading, decimals."""
+
+_GAP = "  "
+
+_PIPE_COLUMNS = 200
+"""Width without a terminal."""
+
+_MOST_ROWS = 1_000
+"""Most connections in the printed table; Parquet has all."""
+
+
+class KpiSummary:
+    """The printed summary of captures: a line per file, then one table of their connections."""
+
+    def __init__(self) -> None:
+        self._headings: list[str] = []
+        self._rows: list[list[str]] = []
+        self._connections = 0
+        self._in_file = 0
+        self._gro = False
+
+    def add(self, path: Path, connection: Connection) -> None:
+        """Adds a connection of the file that is being read."""
+        self._in_file += 1
+        self._gro |= connection.gro
+        if len(self._rows) < _MOST_ROWS:
+            cells = [_cell(KPIS[name].compute(connection), decimals) for name, _, decimals in SUMMARY_COLUMNS]
+            self._rows.append([path.name, str(connection.number), connection.protocol, _ends(connection), *cells])
+
+    def end(self, reader: CaptureReader) -> None:
+        """Ends the lines of a file."""
+        skipped = sum(reader.skipped.values())
+        parts = [f"{reader.packets} frames", f"{self._in_file} connections"]
+        if skipped:
+            parts.append(f"{skipped} frames outside them")
+        if reader.truncated:
+            parts.append("the file is truncated")
+        if self._gro:
+            parts.append("merged packets (GRO) make packet counts too small")
+        self._headings.append(f"{reader.path}: {', '.join(parts)}")
+        self._connections += self._in_file
+        self._in_file, self._gro = 0, False
+
+    def show(self) -> None:
+        """Prints it to standard output: a table as wide as the terminal, with the columns that fit."""
+        lines = list(self._headings)
+        if self._rows:
+            columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_COLUMNS
+            lines += ["", *table(self._rows, columns=columns, with_file=len(self._headings) > 1), ""]
+        if self._connections > len(self._rows):
+            more = self._connections - len(self._rows)
+            lines.append(f"... and {more} connections more: --json or -o FILE.parquet has all.")
+        lines.append("All KPIs: --json or -o FILE.parquet. What each means: upshift kpis --help.")
+        print("\n".join(map(plain, lines)))  # noqa: T201 - standard output is the product
+
+
+def table(rows: Sequence[Sequence[str]], *, columns: int, with_file: bool) -> list[str]:
+    """Lines of the printed table; the last KPIs are left out if they do not fit.
+
+    Not by rich: importing it takes longer than reading a capture.
+    """
+    headings = ["capture", "#", "", "client -> server", *(heading for _, heading, _ in SUMMARY_COLUMNS)]
+    cells = [[plain(cell) for cell in row[not with_file :]] for row in [headings, *rows]]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    names = 3 + with_file
+    shown = names
+    while shown < len(widths) and sum(widths[: shown + 1]) + len(_GAP) * shown <= columns:
+        shown += 1
+    left = {names - 1, names - 2, *((0,) if with_file else ())}
+    lines = []
+    for row in cells:
+        padded = [
+            cell.ljust(width) if index in left else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row[:shown], widths, strict=False))
+        ]
+        lines.append(_GAP.join(padded).rstrip())
+    lines.insert(1, "-" * (sum(widths[:shown]) + len(_GAP) * (shown - 1)))
+    return lines
+
+
+def _ends(connection: Connection) -> str:
+    def end(address: str, port: int) -> str:
+        return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+    client = end(connection.client_ip, connection.client_port)
+    return f"{client} -> {end(connection.server_ip, connection.server_port)}"
+
+
+def _cell(value: Value, decimals: int) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.{decimals}f}" if isinstance(value, float) else str(value)

@@ -15,8 +15,8 @@ from typing import TypeVar
 import upshift_native
 
 from analysis.captures.connection import Connection
-from analysis.captures.kpi import Value
 from analysis.captures.kpis import ALL as KPIS
+from analysis.captures.kpis import Value
 from core.errors import UsageError, not_found
 
 Item = TypeVar("Item")

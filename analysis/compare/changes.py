@@ -20,9 +20,16 @@ from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Metric, pair
 from analysis.measures.rows import MINIMUM_DOMAINS
 from analysis.measures.selection import Selection
-from analysis.measures.statistics import clusters
-from analysis.measures.statistics.clusters import Floats, Ints, cluster_medians, codes, middle
-from analysis.measures.statistics.intervals import median_interval, share_intervals
+from analysis.measures.statistics import intervals
+from analysis.measures.statistics.intervals import (
+    Floats,
+    Ints,
+    cluster_medians,
+    codes,
+    median_interval,
+    middle,
+    share_intervals,
+)
 from analysis.measures.statistics.tests import benjamini_hochberg, signed_rank
 from core.domain import Outcome, Role
 
@@ -212,7 +219,7 @@ def _both(a: Ints, b: Ints, domains: Ints) -> tuple[tuple[Ints, Ints], Ints, int
     sides = [np.bincount(side, minlength=len(domains)) > 0 for side in (a, b)]
     chosen = sides[0] & sides[1]
     number = np.where(chosen, np.cumsum(chosen) - 1, -1)
-    of_domain, names = clusters.numbered(domains[chosen])
+    of_domain, names = intervals.numbered(domains[chosen])
     return (number[a], number[b]), of_domain, len(names)
 
 

@@ -17,14 +17,14 @@ from typing import Any, TypeVar
 from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.scan import in_order
 from analysis.evidence.rows import Inspected, downloads_schema
-from analysis.evidence.sources import DOWNLOADS, Earlier, Evidence, from_capture, from_findings
+from analysis.evidence.sources import DOWNLOADS, Earlier, Evidence, from_capture, from_journal
 from core.domain import Download, Proven, Superseded
 from core.errors import UsageError
 from core.files import disk, schemas, store
 from core.files.config import read_json
 from core.files.description import BESIDE, FILE_NAME
 from core.files.disk import folder_lock
-from core.files.journal import JournalReader, environment, open_journals
+from core.files.journal import JournalReader, RecordedFindings, environment, open_journals
 from core.files.schemas import build
 from core.terminal import Progress
 
@@ -37,7 +37,7 @@ Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class LostEvidence:
     """Missing evidence of one measurement run (or vantage point)."""
 
     path: str
@@ -63,7 +63,7 @@ class Inspection:
     """Downloads that keep the rows of an earlier inspection because they cannot be made again."""
     newer_kpis: tuple[str, ...]
     """KPIs that are empty for some downloads, as their captures were dropped by an Upshift that did not know them."""
-    lost: tuple[Lost, ...]
+    lost: tuple[LostEvidence, ...]
 
     def sentence(self) -> str:
         """The summary in one line."""
@@ -77,7 +77,12 @@ class Inspection:
 
 
 def inspect_campaign(
-    folder: Path, *, factors: Mapping[str, Proven], progress: Progress, jobs: int | None = None
+    folder: Path,
+    *,
+    factors: Mapping[str, Proven],
+    progress: Progress,
+    jobs: int | None = None,
+    again: bool = False,
 ) -> Inspection:
     """Makes `downloads`, `superseded` and `environment.json` of a folder from its journals and captures.
 
@@ -88,6 +93,7 @@ def inspect_campaign(
     Args:
         factors: name -> factor, of all that configurations may set.
         jobs: captures read at once; None for one per core.
+        again: read the captures that are there also where the journal has what this code found in them.
 
     Raises:
         UsageError: the folder holds no campaign, or parts of several, is in use, or its tables are not what an
@@ -97,7 +103,7 @@ def inspect_campaign(
         if len({journal.meta("plan_hash") for journal in journals.values()} - {None}) > 1:
             remedy = "keep one campaign per folder"
             raise UsageError("its vantage points have different plans", where=str(folder), remedy=remedy)
-        return _Tables(folder, journals, factors, progress, jobs).write()
+        return _Tables(folder, journals, factors, progress, jobs, again=again).write()
 
 
 class _Tables:
@@ -108,12 +114,14 @@ class _Tables:
         factors: Mapping[str, Proven],
         progress: Progress,
         jobs: int | None,
+        *,
+        again: bool,
     ) -> None:
         self._folder, self._journals, self._factors = folder, journals, factors
-        self._progress, self._jobs = progress, jobs
+        self._progress, self._jobs, self._again = progress, jobs, again
         self._earlier = Earlier(folder, tuple(KPIS))
         self._total = sum(journal.recorded_runs() for journal in journals.values())
-        self._lost: list[Lost] = []
+        self._lost: list[LostEvidence] = []
         self._newer: set[str] = set()
         self._treatments: dict[bool | None, int] = {True: 0, False: 0, None: 0}
         self._runs = self._void = self._kpis = self._kept = 0
@@ -163,12 +171,11 @@ class _Tables:
         yield from self._without_journal()
         self._earlier.end()
 
-    def _evidence(self, run: tuple[Sequence[Download], str | None]) -> Evidence:
+    def _evidence(self, run: tuple[Sequence[Download], RecordedFindings | None]) -> Evidence:
         downloads, findings = run
-        # A capture that was collected before it was dropped elsewhere has more than its findings.
-        if findings is None or (self._folder / str(downloads[0].capture)).exists():
-            return from_capture(self._folder, downloads, self._factors)
-        return from_findings(findings, downloads)
+        there = (self._folder / str(downloads[0].capture)).exists()
+        recorded = None if self._again and there else from_journal(findings, downloads, there=there)
+        return recorded or from_capture(self._folder, downloads, self._factors)
 
     def _run(self, name: str, run: Sequence[Download], evidence: Evidence) -> Iterator[Inspected]:
         if run[0].vantage != name:
@@ -178,7 +185,7 @@ class _Tables:
                 remedy=f"name its folder {run[0].vantage} again",
             )
         if evidence.lost is not None:
-            self._lost.append(Lost(path=run[0].capture or "", why=evidence.lost))
+            self._lost.append(LostEvidence(path=run[0].capture or "", why=evidence.lost))
         self._newer |= evidence.newer
         for download, new in zip(run, evidence.rows, strict=True):
             old = self._earlier.of(download)
@@ -195,7 +202,7 @@ class _Tables:
             gone.add(row.download.vantage)
             self._kept += 1
             yield row
-        self._lost += [Lost(path=f"vantage/{name}", why="the journal is missing") for name in sorted(gone)]
+        self._lost += [LostEvidence(path=f"vantage/{name}", why="the journal is missing") for name in sorted(gone)]
 
     def _superseded(self) -> Iterator[Superseded]:
         for journal in self._journals.values():
@@ -215,8 +222,8 @@ class _Tables:
         return document
 
 
-def _with_findings(journal: JournalReader) -> Iterator[tuple[Sequence[Download], str | None]]:
-    """The measurement runs of a journal, each with the findings of its capture if that was dropped."""
+def _with_findings(journal: JournalReader) -> Iterator[tuple[Sequence[Download], RecordedFindings | None]]:
+    """The measurement runs of a journal, each with what was found in its capture right after it."""
     for run in measurement_runs(journal.downloads(), lambda download: download):
         yield run, None if run[0].capture is None else journal.findings(run[0].capture)
 

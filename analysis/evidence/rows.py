@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import upshift_native
 
 import core
 from analysis.captures.connection import Connection
-from analysis.captures.kpi import Value
 from analysis.captures.kpis import ALL as KPIS
+from analysis.captures.kpis import Value
 from analysis.captures.scan import kpi_values
 from analysis.evidence.identity import with_identity
 from analysis.evidence.matching import clock_offset_s, match
@@ -23,8 +25,24 @@ from core.files import schemas
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ENGINE = f"upshift {core.__version__}, upshift-native {upshift_native.__version__}"
-"""Versions of the programs that make these rows; stored in each row."""
+
+def _digest(*folders: str) -> str:
+    """A short name for the code in some folders beside `core`: SHA-256 of its Python files."""
+    root = Path(core.__file__).resolve().parent.parent
+    digest = hashlib.sha256()
+    for file in sorted(file for folder in folders for file in (root / folder).rglob("*.py")):
+        digest.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+# The factors' proof is passed in, so their folder is named here and not imported.
+_FOLDERS = ("analysis/captures", "analysis/evidence", "core/domain", "downloader/factors")
+
+ENGINE = (
+    f"upshift {core.__version__}+{_digest(*_FOLDERS)}, "
+    f"upshift-native {upshift_native.__version__}+{upshift_native.SOURCE}"
+)
+"""The programs that make these rows, by version and code; stored in each row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

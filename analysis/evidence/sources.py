@@ -16,11 +16,11 @@ from typing import Any
 from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.scan import CaptureReader
 from analysis.evidence.identity import with_identity
-from analysis.evidence.rows import Inspected, inspect_run
+from analysis.evidence.rows import ENGINE, Inspected, inspect_run
 from core.domain import Download, Outcome, Proven
 from core.errors import UsageError
 from core.files import schemas, store
-from core.files.journal import CaptureFindings, is_own
+from core.files.journal import CaptureFindings, RecordedFindings, is_own
 from core.files.schemas import build
 
 DOWNLOADS = "downloads.parquet"
@@ -93,21 +93,40 @@ def inspect_capture(path: Path, downloads: Sequence[Download], *, factors: Mappi
         {"proof": {name: getattr(row.download, name) for name in INSPECTED}, "kpis": row.kpis} for row in evidence.rows
     ]
     lost = evidence.lost is not None
-    return CaptureFindings(text=json.dumps(rows), clean=not lost and all(map(_is_clean, evidence.rows)), lost=lost)
+    text = json.dumps({"lost": evidence.lost, "rows": rows} if lost else rows)
+    return CaptureFindings(text=text, clean=not lost and all(map(_is_clean, evidence.rows)), lost=lost)
 
 
 def _is_clean(row: Inspected) -> bool:
     return row.download.outcome == Outcome.OK and row.download.accepted is True
 
 
-def from_findings(text: str, downloads: Sequence[Download]) -> Evidence:
-    """The rows of a measurement run whose capture was dropped; a KPI that was not known then is empty.
+def from_journal(findings: RecordedFindings | None, downloads: Sequence[Download], *, there: bool) -> Evidence | None:
+    """The evidence that the journal has, where the capture cannot say more; None: the capture has to be read.
+
+    That is so if today's code made the findings from the whole capture, and if the capture was dropped.
+
+    Args:
+        there: whether the capture is there: one that was collected before it was dropped elsewhere.
+    """
+    if findings is None:
+        return None
+    found = json.loads(findings.text)
+    whole = isinstance(found, list)
+    rows = found if whole else found["rows"]
+    if whole and all(row["proof"].get("engine") == ENGINE for row in rows):
+        return from_findings(rows, downloads)
+    return from_findings(rows, downloads) if findings.dropped and not there else None
+
+
+def from_findings(recorded_rows: Sequence[Any], downloads: Sequence[Download]) -> Evidence:
+    """The rows of a measurement run from what an inspection recorded; a KPI that was not known then is empty.
 
     Raises:
         UsageError: they have KPIs that this Upshift does not know.
     """
     rows, newer = [], set[str]()
-    for download, recorded in zip(with_identity(downloads), json.loads(text), strict=True):
+    for download, recorded in zip(with_identity(downloads), recorded_rows, strict=True):
         kpis: Mapping[str, Any] | None = recorded["kpis"]
         if kpis is not None:
             if unknown := sorted(set(kpis) - set(KPIS)):

@@ -119,11 +119,11 @@ def _over_median(samples: Samples, names: Sequence[str]) -> Mapping[str, Pairs]:
     low, high = samples.low[rows], samples.high[rows]
     middle = _middle(low), _middle(high)
     present, domain = np.unique(samples.domain.codes[runs], return_inverse=True)
-    found = {}
+    over_all = {}
     for index, name in enumerate(names):
-        over = ratios(middle, (low[index], high[index]))
-        found[name] = Pairs(low=over[0], high=over[1], domain=domain.astype(np.int64), domains=len(present))
-    return found
+        ratio = ratios(middle, (low[index], high[index]))
+        over_all[name] = Pairs(low=ratio[0], high=ratio[1], domain=domain.astype(np.int64), domains=len(present))
+    return over_all
 
 
 def _middle(costs: Floats) -> Floats:

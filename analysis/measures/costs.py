@@ -69,13 +69,14 @@ def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT)
         acted={sides: flags[by_domain] for sides, flags in acted.items()},
         durations=_durations(dataset),
         quic=frozenset(d.configuration[d.transport.are(Transport.QUIC)].present()),
+        without_http3=dataset.design.without_http3,
     )
 
 
 def _at_byte(d: Downloads) -> Mask:
     """Downloads that their byte budget ended: after the same byte in all of a run, as all clients count exactly."""
-    found: Mask = d.outcome.are(Outcome.CENSORED) & d.failure.are(Failure.BYTE_BUDGET)
-    return found
+    at_byte: Mask = d.outcome.are(Outcome.CENSORED) & d.failure.are(Failure.BYTE_BUDGET)
+    return at_byte
 
 
 def _durations(dataset: Dataset) -> dict[str, npt.NDArray[np.float32]]:
@@ -83,14 +84,14 @@ def _durations(dataset: Dataset) -> dict[str, npt.NDArray[np.float32]]:
     d = dataset.downloads
     if len(d.transport.present()) < 2:
         return {}
-    found = {name: np.full(len(d), math.nan, dtype=np.float32) for name in ("handshake", "transfer")}
+    times = {name: np.full(len(d), math.nan, dtype=np.float32) for name in ("handshake", "transfer")}
     is_ok, is_quic = d.outcome.are(Outcome.OK), d.transport.are(Transport.QUIC)
     for rows, (connect_s, tls_s, first_byte_s) in dataset.kpi_numbers("connect_s", "tls_s", "first_byte_s"):
         with np.errstate(invalid="ignore"):
             durations = np.where(is_quic[rows], connect_s, tls_s), d.last_byte_s[rows] - first_byte_s
-        for values, took in zip(found.values(), durations, strict=True):
+        for values, took in zip(times.values(), durations, strict=True):
             values[rows] = np.where(is_ok[rows], took, math.nan)
-    return found
+    return times
 
 
 def _splits(dataset: Dataset) -> tuple[Texts, dict[tuple[str, str], Texts]]:
@@ -145,10 +146,10 @@ def dose_flags(column: pa.Array, dose: Dose) -> Flags:
 
 def _of_run(flags: Flags, d: Downloads, configuration: str) -> Flags:
     """The flag of a configuration's download in each run, -1 without one."""
-    found = np.full(len(d.runs), -1, dtype=np.int8)
+    by_run = np.full(len(d.runs), -1, dtype=np.int8)
     rows = np.flatnonzero(d.configuration.are(configuration))
-    found[d.run[rows]] = flags[rows]
-    return found
+    by_run[d.run[rows]] = flags[rows]
+    return by_run
 
 
 def did_act(flags: Sequence[Flags]) -> Flags:

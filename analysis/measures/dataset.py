@@ -215,7 +215,7 @@ def load(paths: Sequence[Path]) -> Dataset:
         kpi_units=_kpi_units(folders, downloads),
         superseded=tuple(superseded),
         design=design,
-        notes=tuple(_notes(folders, downloads)),
+        notes=(*_without_http3(design, downloads), *_notes(folders, downloads)),
     )
 
 
@@ -228,6 +228,16 @@ def _kpi_units(folders: Sequence[Folder], downloads: Downloads) -> dict[str, str
             if name not in own:
                 units.setdefault(name, unit)
     return units
+
+
+def _without_http3(design: Design, downloads: Downloads) -> Iterator[str]:
+    """At how many domains nothing was planned over QUIC."""
+    domains = downloads.runs.domain.present()
+    if apart := design.without_http3 & domains:
+        yield (
+            f"Not planned over QUIC: {len(apart)} of {len(domains)} domains, known to be without HTTP/3 "
+            "(campaign.json, without_http3)."
+        )
 
 
 def _notes(folders: Sequence[Folder], downloads: Downloads) -> Iterator[str]:

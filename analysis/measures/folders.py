@@ -77,6 +77,8 @@ class Design:
     """In the order of the rows of Table 2."""
     doses: Mapping[str, Dose] = field(default_factory=dict)
     """Factor -> when it took effect."""
+    without_http3: frozenset[str] = frozenset()
+    """Domains at which nothing was planned over QUIC, as they were known to be without HTTP/3."""
 
     def rank(self, configuration: str) -> tuple[int, str]:
         """Sort key: the campaigns' order, then others by name."""
@@ -142,6 +144,7 @@ def read_design(folders: Sequence[Path]) -> Design:
     configurations: dict[str, tuple[Path, DescribedConfiguration]] = {}
     comparisons: dict[str, tuple[Path, Comparison]] = {}
     doses: dict[str, tuple[Path, Dose]] = {}
+    without_http3: set[str] = set()
     for path in folders:
         recorded = description.read(path)
         for configuration in recorded.configurations:
@@ -153,6 +156,7 @@ def read_design(folders: Sequence[Path]) -> Design:
             if known_comparison != comparison:
                 what = " and ".join(f"{c.config} vs {c.vs} ({c.role})" for c in (known_comparison, comparison))
                 raise _contradiction("comparison", comparison.name, (first, path), what)
+        without_http3.update(recorded.without_http3)
         for factor, dose in recorded.doses.items():
             first, known_dose = doses.setdefault(factor, (path, dose))
             if known_dose != dose:
@@ -162,6 +166,7 @@ def read_design(folders: Sequence[Path]) -> Design:
         doses={factor: dose for factor, (_, dose) in doses.items()},
         configurations=tuple(configuration for _, configuration in configurations.values()),
         comparisons=tuple(comparison for _, comparison in comparisons.values()),
+        without_http3=frozenset(without_http3),
     )
 
 

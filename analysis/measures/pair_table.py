@@ -10,7 +10,7 @@ import numpy as np
 from analysis.measures import costs
 from analysis.measures.columns import Codes, Texts
 from analysis.measures.dataset import Dataset
-from analysis.measures.pairs import Metric, Samples, considered, pair
+from analysis.measures.pairs import ABSENT, Metric, Samples, considered, pair
 from analysis.measures.selection import DEFAULT, Selection
 from core.domain import Comparison, Role
 from core.errors import UsageError, use_one_of
@@ -47,7 +47,8 @@ COLUMNS: Mapping[str, str] = {
     "speedup_low": "Lower bound; equal to `speedup` where that is known, else strictly below it.",
     "speedup_high": "Upper bound.",
     "dose": "`acted`: an option took effect; `idle`: none did; empty: unknown, or the options do not tell.",
-    "excluded": "Why there is no pair; empty if there is one. One of: not in the run; failed; treatment not accepted; "
+    "excluded": "Why there is no pair; empty if there is one. One of: not in the run; not planned, known to be "
+    "without HTTP/3; failed; treatment not accepted; "
     "treatment unproven; void measurement run; disturbed by the host, with its sign; near the client's ceiling; in a "
     "run with a cache miss, or with an unknown cache state; without a time, or without a mean throughput.",
     "excluded_side": "Whose download that is: `config` or `vs`; of both the configuration's is named.",
@@ -108,7 +109,7 @@ def _considered(data: Dataset, samples: Samples, comparison: Comparison) -> pa.T
     run = d.run[either]
     why = sides.why[order]
     reasons = len(why.names) // 2
-    words = Texts(np.where(why.codes < 0, -1, why.codes % reasons), ("not in the run", *samples.excluded.names))
+    words = Texts(np.where(why.codes < 0, -1, why.codes % reasons), (*ABSENT, *samples.excluded.names))
     side = Texts(np.where(why.codes < 0, -1, why.codes // reasons), ("config", "vs"))
     acted = samples.acted.get((comparison.config, comparison.vs))
     columns: dict[str, Any] = {

@@ -63,6 +63,8 @@ class Samples:
     """`handshake` and `transfer` -> how long it took [s]; NaN: unknown."""
     quic: frozenset[str] = frozenset()
     """The configurations over QUIC."""
+    without_http3: frozenset[str] = frozenset()
+    """Domains at which nothing was planned over QUIC."""
     _rows: dict[str, Codes] = field(default_factory=dict, init=False, repr=False)
     """Results of `rows_of`: rows of Table 2, as treated and as planned, and its parts by dose need the same."""
 
@@ -87,6 +89,7 @@ class Samples:
             acted={sides: texts[runs] for sides, texts in self.acted.items()},
             durations=self.durations,
             quic=self.quic,
+            without_http3=self.without_http3,
         )
 
     def parts(self, groups: Texts) -> dict[str, Samples]:
@@ -200,7 +203,7 @@ def considered(samples: Samples, config: str, vs: str, *, runs: Mask | None = No
     is_there = (sides[0] >= 0) | (sides[1] >= 0)
     chosen = np.flatnonzero(is_there if runs is None else is_there & runs)
     first, second = (rows[chosen] for rows in sides)
-    reasons, why = _why_not(samples, {config: first, vs: second})
+    reasons, why = _why_not(samples, chosen, {config: first, vs: second})
     return Considered(runs=chosen, config=first, vs=second, why=Texts(why - 1, tuple(reasons)))
 
 
@@ -224,18 +227,25 @@ def pair_planned(samples: Samples, config: str, vs: str, treated: Pairs) -> Plan
     )
 
 
-def _why_not(samples: Samples, sides: Mapping[str, Codes]) -> tuple[list[str], Codes]:
+ABSENT = ("not in the run", "not planned, known to be without HTTP/3")
+"""Why there is no download; the other reasons are those of the samples."""
+
+
+def _why_not(samples: Samples, runs: Ints, sides: Mapping[str, Codes]) -> tuple[list[str], Codes]:
     """Reasons, and for each run with one of the two the number of the first that holds, from 1; 0 for none."""
+    domains = samples.domain
+    is_apart = np.array([name in samples.without_http3 for name in domains.names], dtype=np.bool_)[domains.codes[runs]]
     reasons: list[str] = []
     why: Codes = np.zeros(len(next(iter(sides.values()))), dtype=np.int32)
     for name, rows in sides.items():
-        # The first reason is that there is no download, the others are those of the samples.
-        numbers = samples.excluded.codes[rows].astype(np.int32) + 2
-        numbers[numbers == 1] = 0
+        numbers = samples.excluded.codes[rows].astype(np.int32) + len(ABSENT) + 1
+        numbers[numbers == len(ABSENT)] = 0
         numbers[rows < 0] = 1
+        if name in samples.quic:
+            numbers[(rows < 0) & is_apart] = 2
         new = (why == 0) & (numbers > 0)
         why[new] = numbers[new] + len(reasons)
-        reasons += [f"{name} {reason}" for reason in ("not in the run", *samples.excluded.names)]
+        reasons += [f"{name} {reason}" for reason in (*ABSENT, *samples.excluded.names)]
     return reasons, why
 
 

@@ -49,6 +49,9 @@ class Size(StrEnum):
     """The interval of the typical speed-up lies beyond the margin."""
     PERHAPS_LESS = "perhaps_less"
     """The interval reaches into the margin, or there is none."""
+    THESE_PROVIDERS = "these_providers"
+    """The interval counts each provider once and holds 1: so it is for the domains of these providers, others are
+    open."""
 
 
 class SplitBy(StrEnum):

@@ -35,13 +35,17 @@ from analysis.measures.rows import (
     Typical,
     Unit,
 )
-from analysis.measures.statistics.clusters import Floats, Ints, cluster_medians, middle, numbered
 from analysis.measures.statistics.intervals import (
     EQUIVALENCE_CONFIDENCE,
     LEAST_CLUSTERS,
+    Floats,
+    Ints,
+    cluster_medians,
     few_clusters_interval,
     hodges_lehmann,
     median_interval,
+    middle,
+    numbered,
     share_intervals,
 )
 from analysis.measures.statistics.tests import differ, equivalence, kruskal_wallis, mcnemar, sign_test, signed_rank
@@ -297,7 +301,7 @@ class _Cells:
     low: Floats
     high: Floats
     part: Ints
-    """Of each median, an index into `names`."""
+    """Index into `names` for each median."""
 
     @classmethod
     def of(cls, pairs: Pairs, texts: Texts, logs: _Logs, of_domains: tuple[Floats, Floats]) -> _Cells:

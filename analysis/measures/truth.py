@@ -82,14 +82,21 @@ class LabPath:
     quic_congestion_control: str = "reno"
     quic_initial_window_packets: int = 32
     quic_packet_bytes: int = 1280
+    quic_stream_buffer_bytes: int | None = None
+    """The most that it sends of an answer per round trip; None: no such limit."""
+    quic_server_version: str | None = None
+    """As the program prints it; None: unknown."""
     note: str = ""
 
     @property
     def quic_note(self) -> str:
         """The QUIC server's properties, in words."""
+        version = f" ({self.quic_server_version})" if self.quic_server_version else ""
+        held = self.quic_stream_buffer_bytes
         return (
-            f"the QUIC server {self.quic_server} uses {self.quic_congestion_control}, "
+            f"the QUIC server {self.quic_server}{version} uses {self.quic_congestion_control}, "
             f"{self.quic_initial_window_packets} packets at first, {self.quic_packet_bytes}-byte packets"
+            + (f", at most {held} B of an answer per round trip" if held else "")
         )
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from analysis.measures.rows import Size, SpeedupRow, Split, Verdict
+from analysis.measures.rows import Size, SpeedupRow, Split, Unit, Verdict
 from analysis.measures.statistics.tests import benjamini_hochberg, benjamini_yekutieli
 from core.domain import Role
 
@@ -29,7 +29,7 @@ def judge(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
     effects = [row for row in rows if row.comparison.role is Role.EFFECT]
     margins = [margin_of(row, [floor for floor in noise_floors(rows) if floor.group == row.group]) for row in effects]
     nearest = [_nearest(row, math.log(margin)) for row, margin in zip(effects, margins, strict=True)]
-    direction = [1.0 if row.p_wilcoxon is None else row.p_wilcoxon for row in effects]
+    direction = [_p_direction(row) for row in effects]
     parts = [p for p, _ in nearest if p is not None]
     # Weighted as by Genovese, Roeder and Wasserman (2006); the weights have the mean 1.
     tests = len(direction) + len(parts)
@@ -38,11 +38,24 @@ def judge(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
     p_values += [min(1.0, p * len(parts) / tests / (1 - DIRECTION_SHARE)) for p in parts]
     q_values = list(zip(benjamini_hochberg(p_values), benjamini_yekutieli(p_values), strict=True))
     of_parts = iter(q for q, _ in q_values[len(direction) :])
+    # The weight may make a q-value smaller than its p-value: then a direction could be called at more than 5 %.
+    of_direction = [(max(q, p), max(q_by, p)) for (q, q_by), p in zip(q_values, direction, strict=False)]
     judged = iter(
         _judged(row, margin, q, None if p is None else next(of_parts), split)
-        for row, margin, q, (p, split) in zip(effects, margins, q_values, nearest, strict=False)
+        for row, margin, q, (p, split) in zip(effects, margins, of_direction, nearest, strict=True)
     )
     return [next(judged) if row.comparison.role is Role.EFFECT else row for row in rows]
+
+
+def _p_direction(row: SpeedupRow) -> float:
+    """The signed-rank test's p-value; at least 5 % where the interval over domains holds 1, which is a little wider
+    than the test's own. So no row has a direction beside an interval that contradicts it."""
+    p, typical = row.p_wilcoxon, row.typical
+    if p is None:
+        return 1.0
+    if typical.unit is Unit.DOMAIN and typical.low is not None and typical.high is not None:
+        return max(p, SIGNIFICANCE) if typical.low <= 1.0 <= typical.high else p
+    return p
 
 
 def _nearest(row: SpeedupRow, margin: float) -> tuple[float | None, Split | None]:
@@ -85,6 +98,7 @@ def _judged(
         inner=_log_ends(row.median.low90, row.median.high90),
         p_equivalence=1.0 if row.p_equivalence is None else row.p_equivalence,
         margin=math.log(margin),
+        unit=row.typical.unit,
         is_mixed=is_mixed,
     )
     return dataclasses.replace(
@@ -107,6 +121,7 @@ def verdict(
     inner: tuple[float, float] | None,
     p_equivalence: float,
     margin: float,
+    unit: Unit = Unit.DOMAIN,
     is_mixed: bool = False,
 ) -> tuple[Verdict, Size | None]:
     """The verdict, and the size of an effect that has a direction.
@@ -120,6 +135,7 @@ def verdict(
         p_equivalence: of two one-sided signed-rank tests at 2 %. Both are needed: the median does not see that one
             domain of four is much faster. A larger noise floor does not make large differences equal.
         margin: how far the interval has to be from 0 for the effect to be surely as large, in log units.
+        unit: what counts once in the interval; the direction is tested over domains.
         is_mixed: whether a split shows that some gain (or lose) and others do not.
     """
     if is_mixed:
@@ -129,8 +145,13 @@ def verdict(
         return Verdict.EQUIVALENT, None
     if q >= SIGNIFICANCE or typical is None:
         return Verdict.UNDECIDED, None
-    is_large = interval is not None and (interval[0] > margin if typical > 0 else interval[1] < -margin)
-    return (Verdict.FASTER if typical > 0 else Verdict.SLOWER), Size.AT_LEAST if is_large else Size.PERHAPS_LESS
+    size = Size.PERHAPS_LESS
+    if interval is not None:
+        if interval[0] > margin if typical > 0 else interval[1] < -margin:
+            size = Size.AT_LEAST
+        elif unit is Unit.PROVIDER and interval[0] <= 0 <= interval[1]:
+            size = Size.THESE_PROVIDERS
+    return (Verdict.FASTER if typical > 0 else Verdict.SLOWER), size
 
 
 def noise_floors(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
@@ -140,12 +161,17 @@ def noise_floors(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
 
 def margin_of(row: SpeedupRow, floors: Sequence[SpeedupRow]) -> float:
     """The least speed-up that is called: 1.02, or how far the noise floors' typical speed-ups are from 1."""
-    own = [floor for floor in floors if _sides(floor) & _sides(row)]
     spreads = [LEAST_MARGIN]
-    for floor in own or floors:
+    for floor in floors_of(row, floors):
         for end in (floor.typical.least, floor.typical.most):
             spreads.append(abs(math.log(end)) if end else math.inf)
     return math.exp(max(spreads))
+
+
+def floors_of(row: SpeedupRow, floors: Sequence[SpeedupRow]) -> list[SpeedupRow]:
+    """The noise floors of a row: those that share a configuration with it, or all if there are none."""
+    own = [floor for floor in floors if _sides(floor) & _sides(row)]
+    return own or list(floors)
 
 
 def _sides(row: SpeedupRow) -> set[str]:

@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TextIO
 
-from analysis.measures import quirk, quirks, tables
+from analysis.measures import quirks, tables
 from analysis.measures.dataset import Dataset
 from analysis.measures.folders import writing
 from analysis.measures.rows import BIN_NAMES, SpeedupRow
@@ -92,7 +92,7 @@ def beside(paper_name: Paper, data: Dataset, rows: Sequence[SpeedupRow]) -> Besi
     Args:
         rows: our Table 2 of all groups together.
     """
-    first = quirk.apply(data, [quirks.ALL["first-iteration"]])
+    first = quirks.with_quirks(data, [quirks.ALL["first-iteration"]])
     return Beside(
         paper=paper_name,
         table1=_table1(paper_name, tables.table1(first)),

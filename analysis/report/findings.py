@@ -25,7 +25,7 @@ from analysis.measures.selection import ClientLimits, Identity
 from analysis.measures.stopping import StoppingOutcome
 from analysis.measures.tables import ConfigurationRow
 from analysis.measures.truth import TOLERANCE, TruthRow
-from analysis.measures.verdicts import SIGNIFICANCE, noise_floors
+from analysis.measures.verdicts import SIGNIFICANCE, floors_of, noise_floors
 from analysis.report import render
 from core.sequential import Interval
 
@@ -47,6 +47,7 @@ class ReportFinding:
 def findings(rows: Sequence[SpeedupRow], doses: Sequence[DoseRow] = ()) -> list[ReportFinding]:
     """One finding per row that has a verdict and pairs; `doses` are the same rows, split."""
     all_findings = []
+    floors = noise_floors(rows)
     for row in rows:
         if row.n == 0 or row.verdict is None:
             continue
@@ -58,7 +59,8 @@ def findings(rows: Sequence[SpeedupRow], doses: Sequence[DoseRow] = ()) -> list[
         parts += [_dose_sentence(dose) for dose in doses if dose.comparison == row.comparison and not _is_dose(row)]
         parts += [_unit_sentence(row)]
         adds = " ".join(part for part in parts if part)
-        sentences = [_verdict_sentence(row), _shares_sentence(row), _duration_sentence(row), adds]
+        own = floors_of(row, [floor for floor in floors if floor.group == row.group])
+        sentences = [_verdict_sentence(row), _shares_sentence(row, own), _duration_sentence(row), adds]
         sentence = " ".join(part for part in sentences if part)
         all_findings.append(
             ReportFinding(name=row.comparison.name, verdict=row.verdict, sentence=sentence, adds=adds, why=why)
@@ -81,6 +83,8 @@ def _verdict_sentence(row: SpeedupRow) -> str:
         )
     margin = render.margin_text(row.margin)
     size = f"surely by at least {margin}" if row.size is Size.AT_LEAST else f"perhaps by less than {margin}"
+    if row.size is Size.THESE_PROVIDERS:
+        size = "at these providers: counted once each, their interval holds 1, so it is open for others"
     if row.typical.low is None:
         size = f"by how much is open with fewer than {MINIMUM_DOMAINS} domains"
     return f"{config} was {row.verdict} than {vs}: typically {typical}, {size} ({data})."
@@ -94,17 +98,20 @@ def _amount(domains: int, runs: int) -> str:
     return f"{render.count_of(domains, 'domain')}, {render.count_of(runs, 'run')}"
 
 
-def _shares_sentence(row: SpeedupRow) -> str:
-    """How many domains gain and lose, and the median that the paper prints."""
-
-    def share(share: PairShare) -> str:
-        percentages = share.n >= MINIMUM_PAIRS
-        return f"{render.percent_interval(share)} %" if percentages else f"{share.count} of {share.n}"
-
-    return (
-        f"Of the domains, {share(row.gain)} are at least 2 % faster and {share(row.lose)} at least 2 % slower; the "
-        f"median speed-up is {render.median_interval(row.median)}."
+def _shares_sentence(row: SpeedupRow, floors: Sequence[SpeedupRow]) -> str:
+    """How many domains gain and lose, beside what chance alone makes of that, and the median that the paper prints."""
+    chance = "".join(
+        f" (of the noise floor {floor.comparison.name}: {_share(floor.gain)} and {_share(floor.lose)})"
+        for floor in floors
     )
+    return (
+        f"Of the domains, {_share(row.gain)} are at least 2 % faster and {_share(row.lose)} at least 2 % "
+        f"slower{chance}; the median speed-up is {render.median_interval(row.median)}."
+    )
+
+
+def _share(share: PairShare) -> str:
+    return f"{render.percent_interval(share)} %" if share.n >= MINIMUM_PAIRS else f"{share.count} of {share.n}"
 
 
 def _duration_sentence(row: SpeedupRow) -> str:
@@ -175,7 +182,8 @@ def _noise_sentence(row: SpeedupRow) -> str:
     return (
         f"Noise floor: two identical configurations ({row.comparison.config} and {row.comparison.vs}) were within 10 % "
         f"of each other in {near} of {row.n} measurement runs; their median speed-up is "
-        f"{render.median_interval(row.median)}. Compare every other row with this one."
+        f"{render.median_interval(row.median)}. By chance alone, {_share(row.gain)} of the domains are at least 2 % "
+        f"faster there, and {_share(row.lose)} slower: compare gain and lose of every other row with these."
     )
 
 
@@ -341,8 +349,9 @@ def method_sentences(rows: Sequence[SpeedupRow]) -> list[str]:
         sentences.append(
             f"Faster or slower: q is below {SIGNIFICANCE:g}. At least: the interval of the typical speed-up lies "
             f"beyond the margin{_margins(effects)}, 2 % or the noise floor's if that is larger; perhaps less: it does "
-            "not. Mixed: some gain (or lose) and others do not, as the named split shows. Equivalent: two one-sided "
-            "tests show medians and ranks within 2 % of 1. Else undecided: more data may tell."
+            "not; at these providers: it counts each provider once and holds 1. Mixed: some gain (or "
+            "lose) and others do not, as the named split shows. Equivalent: two one-sided tests "
+            "show medians and ranks within 2 % of 1. Else undecided: more data may tell."
         )
     return sentences
 

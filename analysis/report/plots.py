@@ -59,10 +59,10 @@ class ForestRow:
     median: str
     typical: str
     interval: str
-    """Of the typical speed-up, empty if there is none; all three as text."""
+    """Interval of the typical speed-up, empty if there is none; all three as text."""
     gain: str
     lose: str
-    """Per cent of the domains that are at least 2 % faster, or slower, as text."""
+    """Per cent of the domains that are at least 2 % faster, or slower, as text; of a noise floor in brackets."""
     durations: str
     """`2.00 and 0.99`: median speed-ups of handshake and transfer, where TCP and QUIC are compared."""
     q: str
@@ -125,8 +125,8 @@ def _row(index: int, row: SpeedupRow, axis: _Axis, finding: ReportFinding | None
         median=render.median_text(row.median),
         typical=whole.partition(" ")[0],
         interval=whole.partition(" ")[2],
-        gain=render.percent(row.gain),
-        lose=render.percent(row.lose),
+        gain=render.of_domains(row, render.percent(row.gain)),
+        lose=render.of_domains(row, render.percent(row.lose)),
         durations="" if durations == (None, None) else " and ".join(map(render.part_text, durations)),
         q=render.chance_text(row.q_bh) if row.q_bh is not None else "",
         band=(axis.place(1 / row.margin), axis.place(row.margin)) if row.margin else None,

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from analysis.measures import quirk, quirks, tables
+from analysis.measures import quirks, tables
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.folders import writing
 from analysis.measures.pairs import Metric
-from analysis.measures.quirk import Affects, Quirk
+from analysis.measures.quirks import Affects, ReadingQuirk
 from analysis.measures.rows import BIN_NAMES, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection
 from analysis.report import records, render
@@ -30,7 +30,9 @@ _WORDS = ("quirk", "comparison", "configuration")
 _NOTHING = "·"
 
 
-def choose(names: Sequence[str], *, as_published: bool, metric: Metric | None) -> tuple[Metric, tuple[Quirk, ...]]:
+def choose(
+    names: Sequence[str], *, as_published: bool, metric: Metric | None
+) -> tuple[Metric, tuple[ReadingQuirk, ...]]:
     """The metric and the quirks of the options `--metric`, `--quirk` and `--as-published`.
 
     Raises:
@@ -49,7 +51,7 @@ def choose(names: Sequence[str], *, as_published: bool, metric: Metric | None) -
     return metric or (Metric.THROUGHPUT if chosen else Metric.TIME), chosen
 
 
-def split(chosen: Iterable[Quirk]) -> tuple[tuple[Quirk, ...], tuple[Quirk, ...]]:
+def split(chosen: Iterable[ReadingQuirk]) -> tuple[tuple[ReadingQuirk, ...], tuple[ReadingQuirk, ...]]:
     """Quirks of Table 1, and those of the other tables."""
     both = tuple(chosen)
     first = tuple(one for one in both if one.affects is Affects.TABLE1)
@@ -252,7 +254,7 @@ def effects(
     data: Dataset,
     *,
     metric: Metric,
-    chosen: Sequence[Quirk] = (),
+    chosen: Sequence[ReadingQuirk] = (),
     selection: Selection = DEFAULT,
 ) -> Effects:
     """The effects of quirks that move other tables than Table 1; see `tables.table2` for the other arguments.
@@ -265,10 +267,10 @@ def effects(
     """
     _, members = split(chosen or quirks.ALL.values())
     plain = _rows(data, metric, selection)
-    parts = [(one.name, plain, _rows(quirk.apply(data, (one,)), metric, selection)) for one in members]
+    parts = [(one.name, plain, _rows(quirks.with_quirks(data, (one,)), metric, selection)) for one in members]
     if len(members) > 1:
         ours = plain if metric is Metric.TIME else _rows(data, Metric.TIME, selection)
-        parts.append((TOGETHER, ours, _rows(quirk.apply(data, members), metric, selection)))
+        parts.append((TOGETHER, ours, _rows(quirks.with_quirks(data, members), metric, selection)))
         if metric is Metric.THROUGHPUT:
             parts.insert(0, (METRIC, ours, plain))
     moved: list[QuirkEffect] = []

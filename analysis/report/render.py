@@ -23,6 +23,7 @@ from analysis.measures.rows import (
     Typical,
 )
 from analysis.measures.tables import ConfigurationRow, Table1Row, provider_rank, transport_rank
+from core.domain import Role
 from core.untrusted import plain
 
 Cells = list[list[str]]
@@ -155,15 +156,18 @@ def typical_interval(typical: Typical) -> str:
 
 
 def verdict_words(row: SpeedupRow) -> str:
-    """`faster, at least 2 %`, `slower, perhaps less`, `mixed by limiter`, `equivalent`; `–`: none."""
+    """`faster, at least 2 %`, `slower, perhaps less than 2 %`, `faster, at these providers`, `mixed by limiter`,
+    `equivalent`; `–`: none."""
     if row.verdict is None:
         return "–"
     if row.split is not None:
         return f"{row.verdict} by {row.split.by}"
     if row.size is None:
         return row.verdict
-    size = f"at least {margin_text(row.margin)}" if row.size is Size.AT_LEAST else "perhaps less"
-    return f"{row.verdict}, {size}"
+    if row.size is Size.THESE_PROVIDERS:
+        return f"{row.verdict}, at these providers"
+    size = "at least" if row.size is Size.AT_LEAST else "perhaps less than"
+    return f"{row.verdict}, {size} {margin_text(row.margin)}"
 
 
 def margin_text(margin: float | None) -> str:
@@ -184,7 +188,7 @@ def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 5) -> Cells:
             shares of runs; 1: neither medians nor parts of the download; 0: no shares, no q.
     """
     runs = percent_interval if detail == 5 else percent
-    domains = percent_interval if detail in (5, 3) else percent
+    share = percent_interval if detail in (5, 3) else percent
     bins = BIN_NAMES if detail > 3 else ()
     open_ended = detail > 2 and any(row.undecided.count or row.tie.count for row in rows)
     by_part = detail > 1 and any(row.handshake is not None for row in rows)
@@ -201,7 +205,7 @@ def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 5) -> Cells:
         line = [row.comparison.name, *([row.differs_in or "–"] if has_differences else [])]
         line += [verdict_words(row), typical_interval(row.typical)]
         line += [median_text(row.median)] if detail > 1 else []
-        line += [domains(row.gain), domains(row.lose)] if detail else []
+        line += [of_domains(row, share(row.gain)), of_domains(row, share(row.lose))] if detail else []
         if detail > 2:
             line += [runs(row.faster), runs(row.slower)]
             line += [percent(row.tie), percent(row.undecided)] if open_ended else []
@@ -211,6 +215,11 @@ def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 5) -> Cells:
         line += [chance_text(row.q_bh)] if detail else []
         cells.append([*line, str(row.domains), str(row.n)])
     return cells
+
+
+def of_domains(row: SpeedupRow, share: str) -> str:
+    """A share of domains that gain or lose; in brackets for two equal configurations, which differ by chance alone."""
+    return f"({share})" if row.comparison.role is Role.NOISE_FLOOR else share
 
 
 def part_text(speedup: float | None) -> str:
@@ -309,6 +318,11 @@ def table2_notes(rows: Sequence[SpeedupRow]) -> list[str]:
             f"A download was censored, so only a bound of these pairs is known: {_per_row(rows, lambda r: r.bounds)}; "
             f"of these neither faster nor slower: {_per_row(rows, lambda r: r.undecided.count)}; "
             f"in no bin: {_per_row(rows, lambda r: r.bin_undecided.count)}."
+        )
+    if any(row.comparison.role is Role.NOISE_FLOOR and row.n for row in rows):
+        notes.append(
+            "In brackets: two equal configurations, of which so many domains gain or lose by chance alone; compare "
+            "the other rows with that."
         )
     reasons: dict[str, list[str]] = {}
     for row in rows:

@@ -17,16 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from analysis.measures.statistics.clusters import Floats
+from analysis.measures.statistics.intervals import Floats
 from analysis.study.flows import Flows, t_quantile
 from core.files.study import Cell, Claim, pairs
 
 CHANCE = 0.05
-"""Of one or more wrong verdicts in a study."""
+"""Chance of one or more wrong verdicts in a study."""
 SHUFFLES = 4_000
 SPREAD_MARGIN = 0.8
-"""Of the chance of a wrong interval, for spreads: residuals are from medians of the same values, so the test refuses a
-little too often (6.3 % of simulated studies in place of 5 %)."""
+"""Share of the chance of a wrong interval that spreads get: residuals are from medians of the same values, so the test
+refuses a little too often (6.3 % of simulated studies in place of 5 %)."""
 _FARTHEST = 64.0
 """Steps (10 %, or a typical spread) after which the end of an interval is infinite."""
 _HALVINGS = 10
@@ -37,7 +37,7 @@ Weights = Sequence[tuple[float, Floats]]
 """A weight and the values of each cell."""
 
 
-class Verdict(StrEnum):
+class ClaimVerdict(StrEnum):
     """What the repetitions say of a claim."""
 
     HOLDS = "holds"
@@ -52,7 +52,7 @@ class Judged:
     """A claim and its verdict."""
 
     claim: Claim
-    verdict: Verdict
+    verdict: ClaimVerdict
     value: float | None = None
     """Mean over pairs: of ln(a / b) and then as a ratio, or of a - b."""
     low: float | None = None
@@ -101,7 +101,7 @@ def _judged(claim: Claim, flows: Flows, confidence: float, random: np.random.Gen
     cells = {cell.key: cell for couple in couples for cell in couple}
     values = {key: flows.values(claim.metric, cell) for key, cell in cells.items()}
     if (note := _fault(claim, flows, cells, values)) is not None:
-        return Judged(claim=claim, verdict=Verdict.UNDECIDED, pairs=len(couples), note=note)
+        return Judged(claim=claim, verdict=ClaimVerdict.UNDECIDED, pairs=len(couples), note=note)
     keys = [(one.key, other.key) for one, other in couples]
     weights = dict.fromkeys(values, 0.0)
     for one, other in keys:
@@ -111,7 +111,7 @@ def _judged(claim: Claim, flows: Flows, confidence: float, random: np.random.Gen
     sizes = {key: float(own.std(ddof=1) if claim.of == "sd" else own.mean()) for key, own in values.items()}
     if claim.ratio and min(sizes.values()) <= 0:
         note = f"a {'spread' if claim.of == 'sd' else 'mean'} of 0 has no ratio"
-        return Judged(claim=claim, verdict=Verdict.UNDECIDED, pairs=len(couples), note=note)
+        return Judged(claim=claim, verdict=ClaimVerdict.UNDECIDED, pairs=len(couples), note=note)
     own = [g(sizes[one]) - g(sizes[other]) for one, other in keys]
     value = math.fsum(own) / len(own)
     weighted = [(weights[key], values[key]) for key in values]
@@ -156,12 +156,12 @@ def _timeouts(flows: Flows, claim: Claim, cells: Mapping[tuple[str, ...], Cell])
     return flows.timeouts(iter(sources.values()))
 
 
-def verdict(low: float, high: float, bounds: tuple[float, float]) -> Verdict:
+def verdict(low: float, high: float, bounds: tuple[float, float]) -> ClaimVerdict:
     """Where an interval lies; the claimed range has its ends."""
     least, most = bounds
     if least <= low and high <= most:
-        return Verdict.HOLDS
-    return Verdict.FAILS if high < least or most < low else Verdict.UNDECIDED
+        return ClaimVerdict.HOLDS
+    return ClaimVerdict.FAILS if high < least or most < low else ClaimVerdict.UNDECIDED
 
 
 def mean_half_width(weighted: Weights, confidence: float, *, logarithms: bool) -> float:

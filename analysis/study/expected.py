@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.measures.statistics.clusters import Floats
+from analysis.measures.statistics.intervals import Floats
 from analysis.study.flows import Flows
 from core.files.study import Cell, Expected, Rule, Selector, Tolerance
 from core.files.study_terms import METRICS
 
 ROUNDING = 1e-9
-"""Of a value; what a binary fraction may differ from a decimal one."""
+"""Share of a value by which a binary fraction may differ from a decimal one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.study.flows import CellRow, Flows, describe
-from core.files.study import Figure
+from core.files.study import StudyFigure
 from core.files.study_terms import KNOBS, METRICS
 from core.pictures import COLOURS, GRID, INK, canvas
 
@@ -31,7 +31,7 @@ class Plot:
     """The data of a figure."""
 
     name: str
-    figure: Figure
+    figure: StudyFigure
     title: str
     rows: Mapping[tuple[str, ...], CellRow]
     """(row, column, colour, hatch, x) -> what the cell shows."""
@@ -64,13 +64,13 @@ def plan(flows: Flows) -> list[Plot]:
     return plots
 
 
-def _rows(flows: Flows, figure: Figure, metric: str) -> dict[tuple[str, ...], CellRow]:
-    found = {}
+def _rows(flows: Flows, figure: StudyFigure, metric: str) -> dict[tuple[str, ...], CellRow]:
+    rows = {}
     for cell in flows.study.cells_of(metric, quick=flows.quick):
         if cell.matches(figure.only) and (row := describe(flows, metric, cell)) is not None:
             names = [getattr(figure.draw, place) for place in _PLACES]
-            found[tuple(cell.texts[name] if name else "" for name in names)] = row
-    return found
+            rows[tuple(cell.texts[name] if name else "" for name in names)] = row
+    return rows
 
 
 def draw(plot: Plot, kind: str, *, inline: bool = False) -> bytes:

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.measures.statistics.clusters import Floats
-from analysis.measures.statistics.intervals import CONFIDENCE, median_interval
+from analysis.measures.statistics.intervals import CONFIDENCE, Floats, median_interval
 from core.errors import UsageError
 from core.files import store
 from core.files.study import FLOW_COLUMNS, FLOWS_FILE, FLOWS_KIND, Cell, Ending, Study

@@ -32,7 +32,7 @@ _MARKS = {"holds": "within", "within": "within", "fails": "outside", "outside": 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class StudyReport:
     """The results of a study."""
 
     flows: Flows
@@ -65,7 +65,7 @@ class Report:
         terminal.print_line(to, f"Report: {self.path}")
 
 
-def report(folder: Path) -> Report:
+def report(folder: Path) -> StudyReport:
     """Makes tables, figures and page of a folder of `upshift study run`.
 
     Raises:
@@ -76,7 +76,7 @@ def report(folder: Path) -> Report:
         raise UsageError(what, where=str(folder), remedy="name the folder of upshift study run")
     study, quick = kept(folder)
     data = flows.read(study, folder, quick=quick)
-    made = Report(
+    made = StudyReport(
         flows=data,
         claims=claims.judge(data),
         expected=expected.compare(data),
@@ -121,7 +121,7 @@ def _flat(value: Any, name: str = "") -> Iterable[list[str]]:
         yield [name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)]
 
 
-def _html(made: Report, drawings: Sequence[tuple[str, Markup]], environment: render.Cells) -> str:
+def _html(made: StudyReport, drawings: Sequence[tuple[str, Markup]], environment: render.Cells) -> str:
     sources = {"page": (resources.files("analysis.study") / "page.html.j2").read_text(encoding="utf-8")}
     style = (resources.files("analysis.report") / "templates" / "report.css").read_text(encoding="utf-8")
     jinja = jinja2.Environment(
@@ -170,7 +170,7 @@ def _values(row: Mapping[str, str]) -> list[str]:
 
 def claim_sentence(judged: Sequence[Judged]) -> str:
     """`7 of 23 claims hold, 1 fails, 15 are undecided.`"""
-    counts = [sum(one.verdict == verdict for one in judged) for verdict in claims.Verdict]
+    counts = [sum(one.verdict == verdict for one in judged) for verdict in claims.ClaimVerdict]
     return f"Of {len(judged)} claims {counts[0]} hold, {counts[1]} fail, {counts[2]} are undecided."
 
 

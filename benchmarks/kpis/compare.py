@@ -177,14 +177,16 @@ def small(source: Path, count: int, rounds: int) -> None:
 
         def once(out: Path) -> tuple[float, float, int]:
             before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+            rows = 0
             with table_writer(out) as writer:
                 for capture in read_many(paths, jobs=2):
                     assert isinstance(capture, CaptureReader)
                     for connection in capture:
                         writer.add(row(capture.path, connection))
+                        rows += 1
             elapsed = time.perf_counter() - started
             after = resource.getrusage(resource.RUSAGE_SELF)
-            return elapsed, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, writer.rows
+            return elapsed, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, rows
 
         once(folder / "warm.parquet")  # imports, page cache
         results = [once(folder / f"{number}.parquet") for number in range(rounds)]

@@ -77,7 +77,7 @@ class FailureCode(StrEnum):
     LAME = "lame"
     """A referral in place of an answer: the server asked neither has the zone nor asks others (RFC 9499, section 7)."""
     BAD_ANSWER = "bad_answer"
-    """What came is no DNS message, or not the answer to our question; another response code counts as that, too."""
+    """An answer that is of no use: another response code, or a message that cannot be read."""
 
     SYN_UNANSWERED = "syn_unanswered"
     """TCP's handshake was not completed."""

@@ -72,6 +72,8 @@ class Description:
     """In the order of the rows of Table 2."""
     doses: Mapping[str, Dose] = dataclasses.field(default_factory=dict)
     """Factor -> when it took effect; without factors for which it is unknown."""
+    without_http3: tuple[str, ...] = ()
+    """Domains that were known to be without HTTP/3, in order of name: nothing was planned over QUIC there."""
 
 
 def check(

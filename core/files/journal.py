@@ -42,6 +42,16 @@ class CaptureFindings:
     """The capture could not be read to its end, so it is kept."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedFindings:
+    """The findings of a capture as the journal has them."""
+
+    text: str
+    """As in `CaptureFindings`."""
+    dropped: bool
+    """The capture was dropped on purpose, so these are all that there is."""
+
+
 def is_own(capture: str, vantage: str) -> bool:
     """Whether a capture's path is below the folder of its vantage point: a journal from a host may name anything."""
     first, second, *rest = [*capture.split("/"), "", ""]
@@ -95,11 +105,13 @@ class JournalReader:
         """Whether a kill left it before its plan was written."""
         return self._version == 0
 
-    def findings(self, capture: str) -> str | None:
-        """What was found in a capture that was dropped; None if it was not dropped."""
-        query = "SELECT findings FROM captures WHERE path = ? AND dropped AND findings NOT NULL"
+    def findings(self, capture: str) -> RecordedFindings | None:
+        """What an inspection right after the measurement run found in its capture; None if there was none."""
+        query = "SELECT findings, dropped FROM captures WHERE path = ? AND findings NOT NULL"
         row = next(self._select(query, capture), None)
-        return None if row is None else zstandard.ZstdDecompressor().decompress(row[0]).decode()
+        if row is None:
+            return None
+        return RecordedFindings(text=zstandard.ZstdDecompressor().decompress(row[0]).decode(), dropped=bool(row[1]))
 
     def attempt(self, number: int, attempt: int) -> list[Download]:
         """The downloads of an attempt that were finished: recorded, or superseded, in the order of the plan."""

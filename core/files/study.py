@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from core.files.config import STRICT
-from core.files.study_terms import METRICS, Knobs, Metric, text
+from core.files.study_terms import METRICS, Knobs, StudyMetric, text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +72,7 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class StudyFigure:
     """A figure of one metric."""
 
     __pydantic_config__ = STRICT
@@ -97,9 +97,9 @@ class Claim:
     metric: str = "time_ms"
     of: Literal["mean", "sd"] = "mean"
     ratio: Bounds | None = None
-    """Of a's to b's."""
+    """Least and most of a's to b's."""
     difference: Bounds | None = None
-    """a's less b's, in the unit of the metric."""
+    """Least and most of a's less b's, in the unit of the metric."""
     source: str = ""
     """What the source has for it."""
 
@@ -118,9 +118,9 @@ class Tolerance:
     __pydantic_config__ = STRICT
 
     percent: Annotated[float, Field(ge=0)] = 0.0
-    """Of the expected value."""
+    """Per cent of the expected value."""
     least: Annotated[float, Field(ge=0)] = 0.0
-    """In the unit of the metric."""
+    """A number in the unit of the metric."""
 
     def around(self, value: float) -> float:
         return max(abs(value) * self.percent / 100, self.least)
@@ -156,7 +156,7 @@ class Gain:
     values: tuple[str, str]
 
     @property
-    def metrics(self) -> Mapping[str, Metric]:
+    def metrics(self) -> Mapping[str, StudyMetric]:
         """`gain_ms`, `gain_percent`, and the times of both sides, e.g. `iw3_ms`."""
         first, second = (f"{self.column} {value}" for value in self.values)
         sides = [f"{self.column}{value}_ms".replace(".", "_") for value in self.values]
@@ -165,7 +165,7 @@ class Gain:
             ("gain_percent", "%", f"The same, of the time with {first}."),
             *((name, "ms", f"Time with {side}.") for name, side in zip(sides, (first, second), strict=True)),
         )
-        return {name: Metric(name=name, unit=unit, help=meaning) for name, unit, meaning in meanings}
+        return {name: StudyMetric(name=name, unit=unit, help=meaning) for name, unit, meaning in meanings}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +211,7 @@ class Study:
     whole: tuple[Cell, ...]
     quick: tuple[Cell, ...]
     gain: Gain | None = None
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[StudyFigure, ...] = ()
     claims: tuple[Claim, ...] = ()
     expected: tuple[Expected, ...] = ()
     tables: Mapping[str, tuple[Row, ...]] = field(default_factory=dict)
@@ -228,7 +228,7 @@ class Study:
         return {} if self.gain is None else _gains(self.gain, self.cells(quick=quick))
 
     @cached_property
-    def metrics(self) -> Mapping[str, Metric]:
+    def metrics(self) -> Mapping[str, StudyMetric]:
         """Name -> metric, with those of its gain."""
         return {**METRICS, **(self.gain.metrics if self.gain else {})}
 
@@ -236,7 +236,7 @@ class Study:
     def numeric(self) -> frozenset[str]:
         """The columns of cells whose values all are numbers."""
         kinds = {column: {type(cell.values[column]) for cell in self.whole} for column in self.columns}
-        return frozenset(column for column, found in kinds.items() if found <= {int, float})
+        return frozenset(column for column, types in kinds.items() if types <= {int, float})
 
     def cells_of(self, metric: str, *, quick: bool = False) -> list[Cell]:
         """The cells of a metric: those of a gain lack the gain's column."""

@@ -24,12 +24,12 @@ from core.files.study import (
     Cell,
     Claim,
     Expected,
-    Figure,
     Gain,
     Row,
     Rule,
     Selector,
     Study,
+    StudyFigure,
     Tolerance,
     pairs,
 )
@@ -64,7 +64,7 @@ class _File:
     fixed: dict[str, Any] = field(default_factory=dict)
     levels: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     gain: dict[str, list[str | int | float]] = field(default_factory=dict)
-    figure: list[Figure] = field(default_factory=list)
+    figure: list[StudyFigure] = field(default_factory=list)
     claim: list[Claim] = field(default_factory=list)
     expected: list[dict[str, Any]] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)
@@ -80,8 +80,8 @@ def load(path: Path, *shipped: Path) -> Study:
 
     def table(name: str) -> str:
         places = [folder / name for folder in (path.parent, *shipped)]
-        found = next((place for place in places if place.is_file()), places[0])
-        return files.setdefault(name, read_text(found, most_bytes=MOST_TOML_BYTES))
+        file = next((place for place in places if place.is_file()), places[0])
+        return files.setdefault(name, read_text(file, most_bytes=MOST_TOML_BYTES))
 
     study = parse(read_toml(path), where=str(path), table=table)
     return dataclasses.replace(study, files=files)
@@ -235,7 +235,7 @@ class _Reader:
             raise self.error("gain", "no two cells differ in nothing else", "give both values the same other columns")
         return made
 
-    def check_figures(self, figures: Iterable[Figure], study: Study) -> None:
+    def check_figures(self, figures: Iterable[StudyFigure], study: Study) -> None:
         """Each has cells, and each place in it one cell."""
         for number, figure in enumerate(figures, 1):
             place = f"figure {number}"
@@ -268,10 +268,9 @@ class _Reader:
                 self.check_selector(selector, tuple(cells[0].values), cells, f"{place}.{side}")
                 if twice := set(selector) & set(claim.where):
                     raise self.error(f"{place}.{side}", f"where has the column {min(twice)}, too", "keep one of them")
-            found = pairs(claim, cells)
-            if not found:
+            if not (partners := pairs(claim, cells)):
                 raise self.error(place, "no cell of a has a partner in b", "name the columns that differ in both")
-            if any(one is other for one, other in found):
+            if any(one is other for one, other in partners):
                 raise self.error(place, "a and b have the same cells", "let them differ in a column")
 
     def expected(self, one: Mapping[str, Any], place: str, study: Study) -> Expected:

@@ -50,7 +50,7 @@ class About:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class LostPackets:
     """Packets of the connection that are lost, by number and direction: 0 down is the SYN-ACK, 0 up the SYN."""
 
     __pydantic_config__ = STRICT
@@ -85,8 +85,9 @@ class Knobs:
         About("Mbit/s", "Rate towards the server; not set: that towards the client."),
     ] = None
     lost: Annotated[
-        Lost, About("", "Packets of each connection that are lost: `down` (0 is the SYN-ACK), `up` (0 is the SYN).")
-    ] = Lost()
+        LostPackets,
+        About("", "Packets of each connection that are lost: `down` (0 is the SYN-ACK), `up` (0 is the SYN)."),
+    ] = LostPackets()
     iw: Annotated[int, _ONE, About("segments", "Initial congestion window of the sender.")] = 10
     send: Annotated[
         dict[Literal["pace", "cc", "first", "think"], str | int | float],
@@ -185,7 +186,7 @@ KNOBS: Mapping[str, About] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class StudyMetric:
     """A number of each repetition."""
 
     name: str
@@ -208,30 +209,34 @@ class Metric:
 _BOTH: tuple[Client, ...] = ("kernel", "fetch")
 _ALL: tuple[Client, ...] = ("kernel", "iw", "fetch", "again")
 _METRICS = (
-    Metric(name="time_ms", unit="ms", help="From before connecting to the last byte.", clients=_BOTH),
-    Metric(name="flights", unit="", help="Gaps between arrivals above half a round trip, plus one.", clients=_BOTH),
-    Metric(
+    StudyMetric(name="time_ms", unit="ms", help="From before connecting to the last byte.", clients=_BOTH),
+    StudyMetric(
+        name="flights", unit="", help="Gaps between arrivals above half a round trip, plus one.", clients=_BOTH
+    ),
+    StudyMetric(
         name="rounds",
         unit="round trips",
         help="Time without that of all packets at the rate, in round trips.",
         clients=_BOTH,
     ),
-    Metric(name="drops", unit="packets", help="Packets that the emulator dropped.", clients=_ALL),
-    Metric(name="retransmissions", unit="packets", help="Segments that the sender sent again (TCP_INFO)."),
-    Metric(name="timeouts", unit="", help="Retransmission timeouts of the sender (TCP_INFO)."),
-    Metric(name="window", unit="segments", help="The sender's congestion window at the end (TCP_INFO)."),
-    Metric(
+    StudyMetric(name="drops", unit="packets", help="Packets that the emulator dropped.", clients=_ALL),
+    StudyMetric(name="retransmissions", unit="packets", help="Segments that the sender sent again (TCP_INFO)."),
+    StudyMetric(name="timeouts", unit="", help="Retransmission timeouts of the sender (TCP_INFO)."),
+    StudyMetric(name="window", unit="segments", help="The sender's congestion window at the end (TCP_INFO)."),
+    StudyMetric(
         name="segments",
         unit="segments",
         help="Segments before the first ACK, as iwprobe counts.",
         clients=("iw", "again"),
     ),
-    Metric(name="neighbour_mbit", unit="Mbit/s", help="Rate of the flow beside.", beside="elephant rival"),
-    Metric(name="voice_p50_ms", unit="ms", help="Median delay of the voice packets.", beside="voice"),
-    Metric(name="voice_p99_ms", unit="ms", help="99th percentile of the delay of the voice packets.", beside="voice"),
-    Metric(name="voice_lost", unit="packets", help="Voice packets that were lost.", beside="voice"),
+    StudyMetric(name="neighbour_mbit", unit="Mbit/s", help="Rate of the flow beside.", beside="elephant rival"),
+    StudyMetric(name="voice_p50_ms", unit="ms", help="Median delay of the voice packets.", beside="voice"),
+    StudyMetric(
+        name="voice_p99_ms", unit="ms", help="99th percentile of the delay of the voice packets.", beside="voice"
+    ),
+    StudyMetric(name="voice_lost", unit="packets", help="Voice packets that were lost.", beside="voice"),
 )
-METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _METRICS}
+METRICS: Mapping[str, StudyMetric] = {metric.name: metric for metric in _METRICS}
 
 
 def text(value: Any) -> str:

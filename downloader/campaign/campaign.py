@@ -12,7 +12,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from core.domain import Comparison, Configuration, Target
+from core import paper
+from core.domain import Comparison, Configuration, Target, Transport
 from core.errors import UsageError
 from core.files.config import STRICT, build, read_toml
 from core.files.description import Description
@@ -27,6 +28,7 @@ from downloader.campaign.configurations import (
     read_comparisons,
     read_configurations,
     recorded,
+    transport_of,
     warmups,
     written,
 )
@@ -190,6 +192,23 @@ class Campaign:
         """The configurations of each measurement run, warm-ups first."""
         return (*self.warmups, *self.configurations)
 
+    def of(self, target: Target) -> tuple[Configuration, ...]:
+        """The configurations of a target's measurement runs, warm-ups first: none over QUIC where the target is known
+        to be without HTTP/3."""
+        if target.quic is not False:
+            return self.every
+        return tuple(one for one in self.every if transport_of(one) is not Transport.QUIC)
+
+    def measures(self, target: Target) -> bool:
+        """Whether there is anything but warm-ups to download there."""
+        return any(one.name not in paper.WARMUPS for one in self.of(target))
+
+    def without_http3(self, targets: Sequence[Target]) -> tuple[Target, ...]:
+        """The targets that lack what this campaign has over QUIC, as they are known to be without HTTP/3."""
+        if all(transport_of(one) is not Transport.QUIC for one in self.configurations):
+            return ()
+        return tuple(target for target in targets if target.quic is False)
+
     def description(self) -> dict[str, Any]:
         """The plan as it is recorded, as plain data: all fields, and each configuration with all levels and options."""
         configurations = [dataclasses.asdict(recorded(configuration)) for configuration in self.every]
@@ -210,11 +229,21 @@ class Campaign:
             "budgets": dataclasses.asdict(self.budgets),
         }
 
-    def for_analysis(self) -> Description:
-        """The campaign's description for analysis: `campaign.json`."""
+    def for_analysis(self, without_http3: Sequence[Target] = ()) -> Description:
+        """The campaign's description for analysis: `campaign.json`.
+
+        Args:
+            without_http3: targets at which nothing was planned over QUIC.
+        """
         configurations = tuple(map(recorded, self.every))
         doses = {name: factor.dose for name, factor in factors.ALL.items() if factor.dose is not None}
-        return Description(campaign=self.name, configurations=configurations, comparisons=self.comparisons, doses=doses)
+        return Description(
+            campaign=self.name,
+            configurations=configurations,
+            comparisons=self.comparisons,
+            doses=doses,
+            without_http3=tuple(sorted({target.domain for target in without_http3})),
+        )
 
 
 _NOT_THE_PLAN = frozenset(
@@ -240,7 +269,7 @@ def plan_hash(
     The number of iterations is left out, as more of them extend a plan; so is a lab, whose truth is compared by itself.
 
     Only what differs from the defaults is hashed, so that a campaign goes on when Upshift has learned something new.
-    That no default has changed since is checked by what the journals have (`downloader.execution.resume`).
+    That no default has changed since is checked by what the journals have (`downloader.execution.journal`).
 
     Args:
         vantage_points: all, wherever they run.
@@ -251,6 +280,8 @@ def plan_hash(
         "targets": [[t.domain, t.url, t.provider, t.size_bytes, t.size_is_lower_bound] for t in targets],
         "vantage_points": sorted(vantage_points),
     }
+    if apart := campaign.without_http3(targets):
+        plan["without_http3"] = [[target.domain, target.url] for target in apart]
     if classes is not None:
         plan["classes"] = list(classes)
     return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
@@ -327,38 +358,26 @@ def from_document(document: Mapping[str, Any], path: Path) -> Campaign:
     _check(entry, where)
     configurations = read_configurations(document, where)
     comparisons = read_comparisons(document, configurations, where)
-    return Campaign(
-        name=entry.name,
-        path=path,
-        lab=entry.lab,
-        targets=entry.targets,
-        ca_file=entry.ca_file,
-        vantage_points=tuple(entry.vantage_points),
-        allowed_prefixes=parse_prefixes(",".join(entry.allowed_prefixes), where=f"{where}: field allowed_prefixes")
+    read: dict[str, Any] = {
+        "path": path,
+        "allowed_prefixes": parse_prefixes(",".join(entry.allowed_prefixes), where=f"{where}: field allowed_prefixes")
         or ANYWHERE,
-        nameservers=tuple(entry.nameservers),
-        iterations=entry.iterations,
-        seed=entry.seed,
-        order=entry.order,
-        isolation=entry.isolation,
-        budget_s=_budget(document.get("budget", "auto"), where),
-        slowest_mbit=entry.slowest_mbit,
-        max_bytes=entry.max_bytes,
-        user_agent=f"upshift/0.1 (Internet measurement; {entry.contact or 'no contact given'})",
-        max_attempts=entry.max_attempts,
-        address_family=entry.address_family,
-        configurations=configurations,
-        comparisons=comparisons,
-        published_quirks=tuple(sorted(set(entry.published_quirks))),
-        stop_when=read_rule(document.get("until_ci", {}), comparisons, f"{where}: field until_ci"),
-        budgets=read_budgets(document.get("budgets", {}), f"{where}: field budgets"),
-        block_lists=tuple(entry.block_lists),
-        opt_out=entry.opt_out,
-        disk=read_disk(document.get("disk", {}), f"{where}: field disk"),
-        slot_s=_slot(document.get("slot_s"), where),
-        uplink=entry.uplink,
-        vantage_clock=entry.vantage_clock,
-    )
+        "budget_s": _budget(document.get("budget", "auto"), where),
+        "configurations": configurations,
+        "comparisons": comparisons,
+        "published_quirks": tuple(sorted(set(entry.published_quirks))),
+        "stop_when": read_rule(document.get("until_ci", {}), comparisons, f"{where}: field until_ci"),
+        "budgets": read_budgets(document.get("budgets", {}), f"{where}: field budgets"),
+        "disk": read_disk(document.get("disk", {}), f"{where}: field disk"),
+        "slot_s": _slot(document.get("slot_s"), where),
+        "user_agent": f"upshift/0.1 (Internet measurement; {entry.contact or 'no contact given'})",
+    }
+    as_written = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in vars(entry).items()
+        if name != "contact"
+    }
+    return Campaign(**{**as_written, **read})
 
 
 def _check(entry: _File, where: str) -> None:

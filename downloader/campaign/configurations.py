@@ -14,13 +14,13 @@ from typing import Any
 
 from core import paper
 from core.domain import Comparison, Configuration, Role, RouteAttribute, Setting, Sysctl, Transport
-from core.errors import UsageError
+from core.errors import UsageError, use_one_of
 from core.files.config import STRICT, build
 from core.files.description import DescribedConfiguration, check
 from downloader import clients, factors, presets, quirks
 from downloader.client import Client
-from downloader.preset import Preset
-from downloader.quirk import Quirk, Settings
+from downloader.presets import Preset
+from downloader.quirks import Settings, TrafficQuirk
 
 
 def recorded(configuration: Configuration) -> DescribedConfiguration:
@@ -90,7 +90,7 @@ def _shown(setting: Setting) -> str:
     return f"the route's {setting.name}"
 
 
-def chosen_quirks(names: Sequence[str]) -> list[Quirk]:
+def chosen_quirks(names: Sequence[str]) -> list[TrafficQuirk]:
     """The quirks of these names, always in the same order."""
     return [quirk for name, quirk in quirks.ALL.items() if name in names]
 
@@ -147,7 +147,10 @@ def _preset(document: Mapping[str, Any], where: str) -> Preset | None:
     """
     named = document.get("configurations")
     if isinstance(named, str):
-        return presets.ALL.pick(named, where=f"{where}: field configurations")
+        if named not in presets.ALL:
+            remedy = use_one_of(named, presets.ALL)
+            raise UsageError(f"unknown preset {named!r}", where=f"{where}: field configurations", remedy=remedy)
+        return presets.ALL[named]
     return presets.ALL["paper"] if named is None and document.get("permute") is None else None
 
 
@@ -182,22 +185,22 @@ def prepared(configurations: Sequence[Configuration]) -> tuple[tuple[Configurati
     """The configurations as the factors prepare them, and for the user what was changed (see `Factor.prepare`)."""
     notes = []
     for factor in factors.ALL.values():
-        over_tcp = [c for c in configurations if _transport(c) is Transport.TCP]
+        over_tcp = [c for c in configurations if transport_of(c) is Transport.TCP]
         if factor.prepare is not None and (preparation := factor.prepare(over_tcp)) is not None:
             made = iter(preparation.configurations)
-            configurations = [next(made) if _transport(c) is Transport.TCP else c for c in configurations]
+            configurations = [next(made) if transport_of(c) is Transport.TCP else c for c in configurations]
             notes.append(preparation.note)
     return tuple(configurations), tuple(notes)
 
 
-def _transport(configuration: Configuration) -> Transport:
+def transport_of(configuration: Configuration) -> Transport:
     return clients.ALL[configuration.client].transport
 
 
 def warmups(configurations: Sequence[Configuration]) -> tuple[Configuration, ...]:
     """What comes before the configurations in each measurement run: a download over TCP, and one over QUIC if any of
     them uses QUIC, by the first client that does."""
-    quic = (c.client for c in configurations if _transport(c) is Transport.QUIC)
+    quic = (c.client for c in configurations if transport_of(c) is Transport.QUIC)
     client = next(quic, None)
     first = [paper.WARMUP] if client is None else [paper.WARMUP, Configuration(name=paper.WARMUP_QUIC, client=client)]
     return prepared([*first, *configurations])[0][: len(first)]

@@ -5,6 +5,7 @@ Bytes are IP bytes in both directions, as a capture counts them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.domain import Configuration, Target, Transport
@@ -43,16 +44,17 @@ _INITIAL_BYTES = 14_600
 
 def worst_s(campaign: Campaign, target: Target) -> float:
     """Longest time of one attempt of a measurement run of this target [s]: all budgets, and what surrounds them."""
-    downloads = len(campaign.every)
-    return downloads * campaign.budget_for(target) + _all_pauses_s(campaign) + AROUND_S
+    own = campaign.of(target)
+    return len(own) * campaign.budget_for(target) + _all_pauses_s(campaign, own) + AROUND_S
 
 
 def expected_s(campaign: Campaign, target: Target, path: PathGuess = USUAL) -> float:
     """Expected time of a measurement run of this target [s]."""
     budget_s = campaign.budget_for(target)
     size = min(target.size_bytes or campaign.max_bytes, campaign.max_bytes)
-    times = (min(_download_s(configuration, size, path), budget_s) for configuration in campaign.every)
-    return _RUN_S + path.rtt_s + sum(times) + _all_pauses_s(campaign)
+    own = campaign.of(target)
+    times = (min(_download_s(configuration, size, path), budget_s) for configuration in own)
+    return _RUN_S + path.rtt_s + sum(times) + _all_pauses_s(campaign, own)
 
 
 def _download_s(configuration: Configuration, size: int, path: PathGuess) -> float:
@@ -69,11 +71,11 @@ def _download_s(configuration: Configuration, size: int, path: PathGuess) -> flo
     return _CLIENT_S + round_trips * path.rtt_s + (size - sent) / rate
 
 
-def _all_pauses_s(campaign: Campaign) -> float:
+def _all_pauses_s(campaign: Campaign, configurations: Sequence[Configuration]) -> float:
     """Sum of the pauses in a measurement run [s] (quirk `pauses`)."""
     if not campaign.published_quirks:
         return 0.0
-    named = (configuration.client for configuration in campaign.every)
+    named = (configuration.client for configuration in configurations)
     return sum(sum(pauses_s(campaign.published_quirks, clients.ALL[name].transport)) for name in named)
 
 
@@ -111,14 +113,19 @@ def with_overhead(body_bytes: int) -> int:
     return round(body_bytes * (1 + OVERHEAD_SHARE)) + HANDSHAKE_BYTES
 
 
-def downloads_per_run(campaign: Campaign) -> int:
-    """Downloads of a measurement run, warm-ups included."""
-    return len(campaign.every)
+def downloads_per_run(campaign: Campaign, target: Target | None = None) -> int:
+    """Downloads of a measurement run of a target, warm-ups included; None: of one that has HTTP/3."""
+    return len(campaign.every if target is None else campaign.of(target))
+
+
+def planned_downloads(campaign: Campaign, targets: Sequence[Target]) -> int:
+    """Downloads of one vantage point's plan, warm-ups included."""
+    return campaign.iterations * sum(downloads_per_run(campaign, target) for target in targets)
 
 
 def run_bytes(campaign: Campaign, target: Target) -> int:
     """What a measurement run is expected to take, warm-ups included."""
-    return downloads_per_run(campaign) * download_bytes(campaign, target)
+    return downloads_per_run(campaign, target) * download_bytes(campaign, target)
 
 
 def worst_run_bytes(campaign: Campaign) -> int:
@@ -129,4 +136,4 @@ def worst_run_bytes(campaign: Campaign) -> int:
 def capture_bytes(campaign: Campaign, target: Target) -> int:
     """Size of a measurement run's capture before it is packed, at most, for the expected bytes."""
     share = run_bytes(campaign, target) * CAPTURE_SHARE
-    return round(share) + downloads_per_run(campaign) * CAPTURE_BYTES
+    return round(share) + downloads_per_run(campaign, target) * CAPTURE_BYTES

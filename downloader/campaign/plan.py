@@ -17,6 +17,7 @@ import random
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
+from core import paper
 from core.domain import Target
 from core.errors import UsageError
 from downloader.campaign.campaign import Campaign, Order
@@ -151,7 +152,6 @@ def make_plan(
         for iteration in range(1, campaign.iterations + 1)
         for step in range(len(common))
     ]
-    warmups = tuple(warmup.name for warmup in campaign.warmups)
     sequences: list[tuple[str, ...]] = []
     for before, until in itertools.pairwise((0, *earlier, campaign.iterations)):
         part = visits[before * len(common) : until * len(common)]
@@ -161,17 +161,31 @@ def make_plan(
             number=number,
             iteration=iteration,
             target=target,
-            configurations=(*warmups, *sequence),
-            warmups=len(warmups),
+            configurations=sequence,
+            warmups=sum(name in paper.WARMUPS for name in sequence[: len(paper.WARMUPS)]),
         )
         for number, ((iteration, target), sequence) in enumerate(zip(visits, sequences, strict=True))
     )
 
 
 def _sequences(campaign: Campaign, targets: Sequence[Target], *, seed: str) -> list[tuple[str, ...]]:
-    """The configurations of each measurement run in their order; `targets` has the target of each run."""
-    names = tuple(configuration.name for configuration in campaign.configurations)
-    if campaign.order == Order.PUBLISHED:
-        return [names] * len(targets)
-    runs = [(target.provider, (target.domain, target.url)) for target in targets]
-    return assign(names, runs, random.Random(f"{campaign.seed}/{seed}"))
+    """The names of each measurement run in their order, warm-ups first; `targets` has the target of each run.
+
+    Runs without QUIC have fewer, so they are balanced for themselves.
+    """
+    short = {(target.domain, target.url) for target in campaign.without_http3(targets)}
+    groups: dict[bool, list[int]] = {}
+    for index, target in enumerate(targets):
+        groups.setdefault((target.domain, target.url) in short, []).append(index)
+    found: dict[int, tuple[str, ...]] = {}
+    for is_short, members in groups.items():
+        every = [configuration.name for configuration in campaign.of(targets[members[0]])]
+        warmups = tuple(name for name in every if name in paper.WARMUPS)
+        names = tuple(name for name in every if name not in paper.WARMUPS)
+        sequences = [names] * len(members)
+        if campaign.order != Order.PUBLISHED:
+            runs = [(targets[index].provider, (targets[index].domain, targets[index].url)) for index in members]
+            drawn = f"{seed}/without HTTP/3" if is_short else seed
+            sequences = assign(names, runs, random.Random(f"{campaign.seed}/{drawn}"))
+        found |= {index: (*warmups, *sequence) for index, sequence in zip(members, sequences, strict=True)}
+    return [found[index] for index in range(len(targets))]

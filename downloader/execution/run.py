@@ -30,8 +30,7 @@ from downloader.control import stop_pause
 from downloader.control.reporter import Reporter
 from downloader.execution.calls import StoppedError
 from downloader.execution.engine import Worker, gates_for
-from downloader.execution.journal import Journal
-from downloader.execution.resume import as_recorded, check_folder, earlier_iterations
+from downloader.execution.journal import Journal, as_recorded, check_folder, earlier_iterations
 from downloader.limits.budget import check_budgets
 from downloader.limits.captures import CaptureStore, Inspect
 from downloader.limits.disk import FolderDisk, check_disk
@@ -153,7 +152,7 @@ def run_campaign(
         try:
             _open_journals(plan, runs, earlier, places, out, client_ceilings, journals)
             # Written each time: comparisons may have been added to a finished campaign.
-            description.write(out, plan.campaign.for_analysis())
+            description.write(out, plan.campaign.for_analysis(plan.without_http3))
             stop_pause.clear_stop(out)
             _note_beside(journals, reports.beside)
             reports.begin(

@@ -27,8 +27,7 @@ from core.files.config import MOST_JSON_BYTES, parse_json, read_bytes
 from core.files.disk import free_bytes, take_lock
 from core.files.journal import FILE_NAME, JournalReader, open_journals
 from downloader.control.status import FILE_NAME as STATUS
-from downloader.execution.journal import Journal
-from downloader.execution.resume import another_plan
+from downloader.execution.journal import Journal, another_plan
 
 FOLDER, DOCUMENT = "snapshot", "snapshot.json"
 

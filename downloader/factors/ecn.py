@@ -9,7 +9,7 @@ it here.
 from __future__ import annotations
 
 from core.domain import Dose, EcnDelivery, Refutation, Setting, Sysctl, TreatmentReason, Wire
-from downloader.factor import ON_OFF, Factor, option_proof
+from downloader.factors import ON_OFF, Factor, option_proof
 
 ENOUGH_PACKETS = 50
 """With fewer data packets, their marks are not judged."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from core.domain import Configuration, Refutation, RouteAttribute, Setting, Sysctl, TreatmentReason, Wire
 from downloader import factors
-from downloader.factor import Factor, Preparation
+from downloader.factors import Factor, Preparation
 from downloader.factors.rmem import RMEM, TCP_RMEM
 
 LEAST, MOST = 10, 310

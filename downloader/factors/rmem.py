@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from core.domain import Refutation, Setting, Sysctl, TreatmentReason, Wire
 from downloader import factors
-from downloader.factor import Factor
+from downloader.factors import Factor
 
 TCP_RMEM = "net.ipv4.tcp_rmem"
 """Three numbers [bytes]: least, initial, most (Documentation/networking/ip-sysctl.rst)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.domain import Dose, Refutation, Setting, Sysctl, Wire
-from downloader.factor import ON_OFF, Factor, option_proof
+from downloader.factors import ON_OFF, Factor, option_proof
 
 
 def _settings(level: str) -> tuple[Setting, ...]:

@@ -9,7 +9,7 @@ route attribute, and a large one needs tcp_rmem[2]. The initial buffer, tcp_rmem
 from __future__ import annotations
 
 from core.domain import Dose, Refutation, RouteAttribute, Setting, Sysctl, TreatmentReason, Wire
-from downloader.factor import Factor, option_proof
+from downloader.factors import Factor, option_proof
 from downloader.factors.rmem import TCP_RMEM
 
 MOST = 14

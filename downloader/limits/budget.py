@@ -121,7 +121,7 @@ def network_of(target: Target, address: str | None) -> str | None:
 
 def reserved(campaign: Campaign, target: Target, now: float) -> Reserved:
     """The entry of an attempt that starts now."""
-    budgets_s = campaign.budget_for(target) * (len(campaign.configurations) + len(campaign.warmups))
+    budgets_s = campaign.budget_for(target) * len(campaign.of(target))
     return Reserved(
         now=now,
         latest_end=now + budgets_s,

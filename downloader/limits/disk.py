@@ -13,7 +13,7 @@ from core.domain import Download, Target
 from core.errors import UsageError
 from core.files.disk import check_room, free_bytes, size_text
 from downloader.campaign.campaign import Campaign
-from downloader.campaign.expected import capture_bytes, downloads_per_run
+from downloader.campaign.expected import capture_bytes, downloads_per_run, planned_downloads
 from downloader.campaign.limits import Disk
 from downloader.campaign.plan import PlannedRun
 from downloader.limits.captures import CaptureStore, CaptureTable
@@ -76,7 +76,7 @@ def check_disk(campaign: Campaign, targets: Sequence[Target]) -> None:
             where=f"{campaign.path}: field disk.limit",
             remedy="raise it",
         )
-    downloads = campaign.iterations * len(targets) * downloads_per_run(campaign)
+    downloads = planned_downloads(campaign, targets)
     needed += downloads * RECORDED_BYTES
     if needed > campaign.disk.limit and not campaign.stop_when:
         raise UsageError(
@@ -92,7 +92,7 @@ def check_start(campaign: Campaign, targets: Sequence[Target], vantage_points: i
 
     With room for that, but for no measurement run, the campaign begins and is paused.
     """
-    downloads = vantage_points * campaign.iterations * len(targets) * downloads_per_run(campaign)
+    downloads = vantage_points * planned_downloads(campaign, targets)
     needed = RESUME_BYTES if out.exists() else START_BYTES + downloads * PLANNED_BYTES
     remedy = "free some space there or use another --out"
     check_room(out, needed, what="the campaign's journals", remedy=remedy)

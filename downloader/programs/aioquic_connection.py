@@ -34,7 +34,7 @@ class Http3(H3Connection):
         pass
 
 
-class Connection(RememberingConnection):
+class VerifyingConnection(RememberingConnection):
     """Verifies the server with certificates that are already loaded; aioquic reads its file during the handshake."""
 
     def __init__(self, configuration: QuicConfiguration, trusted: crypto.X509Store) -> None:

@@ -27,8 +27,8 @@ from OpenSSL import crypto
 from core.domain import Failure, FailureCode, Outcome
 from downloader.programs import codes
 from downloader.programs.aioquic_connection import (
-    Connection,
     Http3,
+    VerifyingConnection,
     closed_here,
     closed_there,
     load_certificates,
@@ -67,7 +67,7 @@ class _Download:
     ) -> None:
         self.document = document
         self.sock = sock
-        self.quic = Connection(configuration, trusted)
+        self.quic = VerifyingConnection(configuration, trusted)
         self.http: Http3 | None = None
         self.stream: int | None = None
         self.received = 0

@@ -112,7 +112,7 @@ class Icmp:
     type: int
     code: int
     is_ours: bool
-    """It came from the socket's own address, which is not the one that was contacted: this host made it itself."""
+    """It came from an address of this host, which is not the one that was contacted: this host made it itself."""
 
 
 _ERROR = struct.Struct("=IBBBBII")
@@ -147,9 +147,19 @@ def heard(sock: socket.socket) -> Icmp | None:
                 _, origin, kind_of_icmp, code, *_ = _ERROR.unpack_from(data)
                 if origin in _ORIGINS:
                     sender = _address(data[_ERROR.size :], _ORIGINS[origin])
-                    own = sock.getsockname()[0]
-                    return Icmp(_ORIGINS[origin], kind_of_icmp, code, sender == own and sender != (peer or [own])[0])
+                    ours = bool(sender and peer and sender != peer[0] and _is_ours(sender, sock.family))
+                    return Icmp(_ORIGINS[origin], kind_of_icmp, code, ours)
     return None
+
+
+def _is_ours(address: str, family: int) -> bool:
+    """Whether it is one of this host's: a socket can be bound to such a one. The failed one has forgotten its own."""
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
 
 
 def _address(sockaddr: bytes, version: int) -> str | None:

@@ -8,7 +8,6 @@ speak the version that was chosen, HTTP/2 falls back to HTTP/1.1: the document s
 from __future__ import annotations
 
 import contextlib
-import errno
 import re
 import select
 import socket
@@ -87,6 +86,7 @@ _SENTENCES = {
 _TLS = re.compile(rb"SSL connection using (\S+) / (\S+) / (\S+)")
 _NO_VERDICT = (0, 1)
 _TLS_CODE = re.compile(r"error:([0-9A-F]{8}):SSL routines:")
+_ERRNO = re.compile(r"\(errno (\d+)\)")
 _H2_CODE = re.compile(r"\berr(?:or)? (\d+)\b")
 _BAD_FIELD = "Invalid HTTP header field"
 _ALPN = re.compile(rb"ALPN: server accepted (\S+)")
@@ -307,12 +307,17 @@ class _Download:
         if "ERR_IDLE_CLOSE" in text:
             return document.end(Outcome.CENSORED, Failure.STALLED, "idle timeout: the peer fell silent")
         detail = f"libcurl {code}: {text}"
-        if (number := self._easy.getinfo(pycurl.OS_ERRNO)) and self._socket is not None:
-            icmp, over_tcp = codes.heard(self._socket), not self.over_udp
+        icmp = None if self._socket is None or connected else codes.heard(self._socket)
+        said = " ".join((text, *self._said[-_LAST_SENTENCES:]))
+        sending = _ERRNO.search(said)
+        if number := self._easy.getinfo(pycurl.OS_ERRNO) or (int(sending[1]) if sending and not connected else 0):
+            over_tcp = not self.over_udp
             ending = codes.of_os_error(OSError(number, text), icmp, connected=connected, over_tcp=over_tcp)
             if ending[0] is not Failure.UNKNOWN:
                 return document.fail(ending[0], detail, *ending[2:])
-        said = " ".join((text, *self._said[-_LAST_SENTENCES:]))
+        if icmp is not None and (word := codes.of_network(None, icmp, over_tcp=False)) is not None:
+            refused = word is FailureCode.ICMP_PORT
+            return document.fail(Failure.CONNECTION_REFUSED if refused else Failure.NETWORK_UNREACHABLE, detail, word)
         by_sentence = next((failure for words, failure in _SENTENCES.items() if words in said), None)
         failure = by_sentence or _CODES.get(code, Failure.UNKNOWN)
         return document.fail(failure, detail, *self._second_word(failure, code, said))
@@ -325,8 +330,6 @@ class _Download:
             return (FailureCode.WRONG_NAME if rejected in _NO_VERDICT else codes.of_verification(rejected)), None
         if failure is Failure.TLS_ERROR and (found := _TLS_CODE.search(said)) is not None:
             return codes.of_tls_number(int(found[1], 16) & 0x7FFFFF)
-        if failure is Failure.CONNECTION_REFUSED and self._socket is not None:
-            return codes.of_network(errno.ECONNREFUSED, codes.heard(self._socket), over_tcp=not self.over_udp), None
         if failure is not Failure.PROTOCOL_ERROR or self.over_udp:
             return None, None
         if code in (16, 92) and _BAD_FIELD not in said:

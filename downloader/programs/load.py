@@ -99,7 +99,7 @@ def request(path: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: sender.example\r\n\r\n".encode()
 
 
-class Connection:
+class LoadConnection:
     """One connection of a load, which takes objects from those that wait.
 
     Args:
@@ -114,11 +114,11 @@ class Connection:
         address: str,
         take: Callable[[], list[Object]],
         arrived: Callable[[int], None],
-        ended: Callable[[Connection], None],
+        ended: Callable[[LoadConnection], None],
     ) -> None:
         self._take, self._arrived, self._ended = take, arrived, ended
         self._left, self._head = 0, b""
-        self._told: bytearray | None = None
+        self._sender_info: bytearray | None = None
         self.info: dict[str, Any] | None = None
         self._sockets = sockets
         self.sock = sockets.connect(address, self._connected)
@@ -135,7 +135,7 @@ class Connection:
 
     def ask_info(self) -> None:
         """Asks for the sender's TCP_INFO; `info` has it then."""
-        self._told = bytearray()
+        self._sender_info = bytearray()
         self.sock.send(request("/?info=1"))
 
     def _read(self) -> None:
@@ -145,9 +145,9 @@ class Connection:
             raise FailedError(f"the connection ended ({error.strerror})") from None
         if not data:
             raise FailedError("the sender closed the connection")
-        if self._told is not None:
-            self._told += data
-            _, _, body = bytes(self._told).partition(b"\r\n\r\n")
+        if self._sender_info is not None:
+            self._sender_info += data
+            _, _, body = bytes(self._sender_info).partition(b"\r\n\r\n")
             if body.endswith(b"}"):
                 self.info = json.loads(body)
             return
@@ -172,14 +172,14 @@ def _once(objects: list[Object]) -> Callable[[], list[Object]]:
 class Load:
     """The HTML, then the objects."""
 
-    def __init__(self, sockets: Sockets, asked: dict[str, Any], address: str) -> None:
-        self._sockets, self._address, self._gap_ns = sockets, address, asked["gap_ms"] * 1e6
-        self._objects = deque[Object](asked["objects"])
-        self._html: Object | None = asked["html"]
-        self._count = min(asked["connections"], len(self._objects))
-        self._pipelined = asked["pipelined"]
+    def __init__(self, sockets: Sockets, wanted: dict[str, Any], address: str) -> None:
+        self._sockets, self._address, self._gap_ns = sockets, address, wanted["gap_ms"] * 1e6
+        self._objects = deque[Object](wanted["objects"])
+        self._html: Object | None = wanted["html"]
+        self._count = min(wanted["connections"], len(self._objects))
+        self._pipelined = wanted["pipelined"]
         self.left = self.size = sum(int(size) for _, size in [*([self._html] if self._html else []), *self._objects])
-        self.connections: list[Connection] = []
+        self.connections: list[LoadConnection] = []
         self.flights = 0
         self.ended_ns = 0
         self.acted = False
@@ -197,7 +197,7 @@ class Load:
             self.acted = True
             return take()
 
-        connection = Connection(self._sockets, self._address, next_objects, self._arrived, self._ended)
+        connection = LoadConnection(self._sockets, self._address, next_objects, self._arrived, self._ended)
         self.connections.append(connection)
 
     def _open_all(self) -> None:
@@ -217,7 +217,7 @@ class Load:
         self.flights += now - self.ended_ns > self._gap_ns
         self.ended_ns = now
 
-    def _ended(self, connection: Connection) -> None:
+    def _ended(self, connection: LoadConnection) -> None:
         self.acted = True
         if self._html is not None:
             self._open_all()
@@ -290,7 +290,7 @@ class Voice:
         }
 
 
-class Client:
+class LoadClient:
     """Does what requests say, one at a time."""
 
     def __init__(self) -> None:
@@ -299,19 +299,19 @@ class Client:
         self._voice: Voice | None = None
         self._began_ns = self._ended_ns = self._had = 0
 
-    def load(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def load(self, wanted: dict[str, Any]) -> dict[str, Any]:
         """A load, see the module."""
-        mine = Load(self.sockets, asked, asked["address"])
-        rival = Load(self.sockets, asked, asked["rival"]) if asked["rival"] else None
+        mine = Load(self.sockets, wanted, wanted["address"])
+        rival = Load(self.sockets, wanted, wanted["rival"]) if wanted["rival"] else None
         both = [load for load in (mine, rival) if load is not None]
         self._had = self._elephant.received if self._elephant else 0
         if self._voice:
             self._voice.packets.clear()
         before = Usage.now()
         self._began_ns = time.monotonic_ns()
-        until = time.monotonic() + asked["limit_s"]
+        until = time.monotonic() + wanted["limit_s"]
         try:
-            for load in both[:: -1 if asked["rival_first"] else 1]:
+            for load in both[:: -1 if wanted["rival_first"] else 1]:
                 load.start()
             waited = Usage.now().run_delay_since(before) or 0.0
             while mine.left and time.monotonic() < until:
@@ -329,13 +329,13 @@ class Client:
                     (rival.size - rival.left) * 8e3 / max(time.monotonic_ns() - self._began_ns, 1)
                 )
             answer["ports"] = [connection.sock.getsockname()[1] for connection in mine.connections]
-            told = [] if mine.left else self._told(mine)
-            return {**answer, "flights": mine.flights, "waited_s": waited, "connections": told}
+            senders = [] if mine.left else self._sender_info(mine)
+            return {**answer, "flights": mine.flights, "waited_s": waited, "connections": senders}
         finally:
             for connection in (connection for load in both for connection in load.connections):
                 self.sockets.close(connection.sock)
 
-    def _told(self, load: Load) -> list[dict[str, Any]]:
+    def _sender_info(self, load: Load) -> list[dict[str, Any]]:
         """The senders' TCP_INFO."""
         until = time.monotonic() + INFO_S
         for connection in load.connections:
@@ -368,17 +368,17 @@ class Client:
             self.sockets.close(self._voice.udp)
         self._elephant = self._voice = None
 
-    def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, wanted: dict[str, Any]) -> dict[str, Any]:
         """The answer to one request."""
-        match asked["op"]:
+        match wanted["op"]:
             case "load":
-                return self.load(asked)
+                return self.load(wanted)
             case "beside":
                 return self.beside()
             case "elephant":
-                self._elephant = Elephant(self.sockets, asked["address"])
+                self._elephant = Elephant(self.sockets, wanted["address"])
             case "voice":
-                self._voice = Voice(self.sockets, asked["address"])
+                self._voice = Voice(self.sockets, wanted["address"])
             case "alone":
                 self.alone()
         return {}
@@ -423,7 +423,7 @@ def main() -> None:
         except OSError:
             priority = 0
     print(json.dumps({"fifo_priority": priority}), flush=True)  # noqa: T201 - the protocol
-    Client().serve()
+    LoadClient().serve()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from downloader.client import Client, DownloadRequest
-from downloader.quirk import Quirk
+from downloader.quirks import TrafficQuirk
 
 
 def _client(client: Client) -> Client:
@@ -19,7 +19,7 @@ def _client(client: Client) -> Client:
     return dataclasses.replace(client, arguments=arguments)
 
 
-AIOQUIC_LOGS = Quirk(
+AIOQUIC_LOGS = TrafficQuirk(
     name="aioquic-logs",
     help="aioquic keeps a qlog of every packet and frame, and logs its secrets.",
     source="downloading/lib/quic_module/quic_download.py: --quic-log, --secrets-log",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 from downloader.client import Client, DownloadRequest
-from downloader.quirk import Quirk
+from downloader.quirks import TrafficQuirk
 
 IDLE_TIMEOUT_S = 10
 
@@ -27,7 +27,7 @@ def _client(client: Client) -> Client:
     )
 
 
-DEBUG_CLIENT = Quirk(
+DEBUG_CLIENT = TrafficQuirk(
     name="debug-client",
     help="quiche is a debug build, dumps request and response as JSON, and gives up after 10 s without a packet.",
     source="downloading/lib/quic_module/quic_download.py: target/debug/quiche-client --dump-json --idle-timeout 10000",

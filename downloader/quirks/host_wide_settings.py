@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from core.domain import Sysctl
-from downloader.quirk import Quirk, Settings
-from downloader.quirks._scaled import buffer_bytes
+from downloader.quirks import Settings, TrafficQuirk, buffer_bytes
 
 
 def _settings(levels: Mapping[str, str], settings: Settings) -> Settings:
@@ -19,7 +18,7 @@ def _settings(levels: Mapping[str, str], settings: Settings) -> Settings:
     return (*settings, *(Sysctl(name=f"net.core.rmem_{which}", value=str(size)) for which in ("default", "max")))
 
 
-HOST_WIDE_SETTINGS = Quirk(
+HOST_WIDE_SETTINGS = TrafficQuirk(
     name="host-wide-settings",
     help="Window scaling sets net.core.rmem_default and rmem_max of the whole host to 65,535 << shift.",
     source="downloading/startDownloads.py: configure_ws",

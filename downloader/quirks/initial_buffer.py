@@ -10,8 +10,7 @@ from collections.abc import Mapping
 
 from core.domain import Sysctl
 from downloader.factors.rmem import TCP_RMEM
-from downloader.quirk import Quirk, Settings
-from downloader.quirks._scaled import buffer_bytes
+from downloader.quirks import Settings, TrafficQuirk, buffer_bytes
 
 
 def _settings(levels: Mapping[str, str], settings: Settings) -> Settings:
@@ -22,7 +21,7 @@ def _settings(levels: Mapping[str, str], settings: Settings) -> Settings:
     return (*others, *(Sysctl(name=TCP_RMEM, field=index, value=str(size)) for index in (1, 2)))
 
 
-INITIAL_BUFFER = Quirk(
+INITIAL_BUFFER = TrafficQuirk(
     name="initial-buffer",
     help="Window scaling sets tcp_rmem's initial and largest size to 65,535 << shift; nothing restores them.",
     source="downloading/startDownloads.py: configure_ws, configure_client_tcp_stack",

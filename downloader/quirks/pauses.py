@@ -1,9 +1,9 @@
 """Seconds of sleep around every download, in which idle caches and radio links cool down."""
 
 from core.domain import Transport
-from downloader.quirk import Quirk
+from downloader.quirks import TrafficQuirk
 
-PAUSES = Quirk(
+PAUSES = TrafficQuirk(
     name="pauses",
     help="Sleeps 1 s before and 5 s after each download over TCP, 5 s before and after each one over QUIC.",
     source="downloading/lib/cfg.py: sleep_before, sleep_after, sleep_between; dl_file.py; quic_module/util/capture.py",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from downloader.client import Client, DownloadRequest, common_arguments
-from downloader.quirk import Quirk
+from downloader.quirks import TrafficQuirk
 
 
 def _arguments(request: DownloadRequest) -> list[str]:
@@ -27,7 +27,7 @@ def _client(client: Client) -> Client:
     )
 
 
-WGET2 = Quirk(
+WGET2 = TrafficQuirk(
     name="wget2",
     help="wget2 downloads over TCP: it looks names up itself, follows redirects, offers HTTP/2 and compression.",
     source="downloading/lib/dl_file.py: wget2 --https-enforce=hard --no-cache",

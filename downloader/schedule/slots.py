@@ -196,6 +196,8 @@ class SharedPlan:
     """None: vantage points work whenever they can."""
     truth: Mapping[str, Any] | None = None
     """What a lab's topology says of its paths (docs/design/house.md, `lab.json`); None outside a lab."""
+    without_http3: Sequence[Target] = ()
+    """Targets at which nothing is planned over QUIC; those for which then nothing is left are not among `targets`."""
 
     @property
     def digest(self) -> str:
@@ -236,9 +238,23 @@ def share(
             only if it names a length, as the vantage points of a process take turns.
 
     Raises:
-        UsageError: the longest measurement run does not fit into a slot.
+        UsageError: the longest measurement run does not fit into a slot, or no target has anything to download.
     """
+    without_http3, targets = campaign.without_http3(targets), [one for one in targets if campaign.measures(one)]
+    if not targets:
+        raise UsageError(
+            "all targets are known to be without HTTP/3, and all configurations use QUIC",
+            where=f"{campaign.path}: field targets",
+            remedy="name others, or empty their column `quic`",
+        )
     wanted = campaign.slot_s is not None or set(here) != set(vantage_points)
     slots = slots_for(campaign, targets, len(vantage_points)) if wanted else None
     names = tuple(sorted(vantage_points))
-    return SharedPlan(campaign=campaign, targets=targets, vantage_points=names, slots=slots, truth=truth)
+    return SharedPlan(
+        campaign=campaign,
+        targets=targets,
+        vantage_points=names,
+        slots=slots,
+        truth=truth,
+        without_http3=without_http3,
+    )

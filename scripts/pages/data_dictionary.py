@@ -293,7 +293,9 @@ LAB_PATHS = [
     ("quic_server", "text", "", "Kind of the QUIC server, if there is one."),
     ("quic_congestion_control", "text", "", "Congestion control of the QUIC server."),
     ("quic_initial_window_packets", "integer", "packets", "Initial window of the QUIC server."),
-    ("quic_packet_bytes", "integer", "B", "Size of the UDP payloads that the QUIC server sends."),
+    ("quic_packet_bytes", "integer", "B", "Size of a full packet of the QUIC server on IPv4, with its headers."),
+    ("quic_stream_buffer_bytes", "integer or null", "B", "The most that the QUIC server sends per round trip, if set."),
+    ("quic_server_version", "text or null", "", "The QUIC server's version, as its program prints it."),
     ("note", "text", "", "Further properties of the server in the topology."),
 ]
 
@@ -390,8 +392,8 @@ TABLE2_MEANINGS = {
     "q_bh": "q-value of `p_wilcoxon` over all effects of the table (Benjamini and Hochberg); empty for other roles.",
     "q_by": "The same for any dependence between the tests (Benjamini and Yekutieli).",
     "verdict": "mixed, equivalent, faster, slower or undecided, the first that holds; empty for other roles.",
-    "size": "For faster and slower: `at_least_margin` if the typical speed-up's interval lies beyond the margin, else "
-    "`perhaps_less`.",
+    "size": "For faster and slower: `at_least_margin` if the typical speed-up's interval lies beyond the margin, "
+    "`these_providers` if it counts each provider once and holds 1, else `perhaps_less`.",
     "mixed_by": "What explains a mixed row best: `limiter` (of the reference), `dose`, `provider`, `vantage`.",
     "q_parts": "q-value of that split, or of the one that came nearest; empty where parts could not be tested.",
     "typical": "Hodges and Lehmann's estimate over the medians of domains; with providers as the unit, the mean of "

@@ -14,7 +14,6 @@ handshake and of QUIC's limits:
     full     (TCP) the queue of connections is full, so that the kernel drops SYNs
     plain    (TCP) answers a ClientHello by HTTP
     old      (TCP) speaks no version of TLS after 1.1
-    random   answers whatever comes by random bytes: of TCP, of TLS's records, of datagrams and behind QUIC's headers
 
 The ports `expired`, `not_yet_valid`, `wrong_name`, `unknown_ca` and `self_signed` are like `answers`, with the
 certificate PORT.pem beside CERT.
@@ -25,7 +24,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import random
 import socket
 import ssl
 import struct
@@ -47,6 +45,8 @@ from h2.events import RequestReceived
 from h2.exceptions import ProtocolError
 
 BODY = bytes(range(256)) * 400  # 102,400 bytes
+BYTES = "/bytes/"
+"""What follows in the path, in hexadecimal, is the answer: on the connection, or on HTTP/3's stream."""
 CREDIT_S = 0.3
 LATE_S = 1.3
 """When /late sends its headers."""
@@ -178,6 +178,9 @@ def over_tcp(path: str, to: Http1 | Http2) -> None:
         if not ends:
             time.sleep(HOLD_S)
         return
+    if path.startswith(BYTES):
+        to.sock.sendall(bytes.fromhex(path.removeprefix(BYTES)))
+        return
     match path:
         case "/interim":
             to.head("103", (("link", "</x>; rel=preload"),))
@@ -272,19 +275,6 @@ def answer_plainly(raw: socket.socket) -> None:
         raw.recv(65535)
 
 
-def noise() -> bytes:
-    return random.randbytes(random.choice((1, 5, 30, 300, 1200)))
-
-
-def raw_noise(raw: socket.socket) -> None:
-    """Random bytes, half of the time in a record of TLS."""
-    with raw:
-        raw.recv(65535)
-        data = noise()
-        record = bytes([random.choice((20, 21, 22, 23)), 3, 3]) + len(data).to_bytes(2)
-        raw.sendall((record if random.random() < 0.5 else b"") + data)
-
-
 class Http3(QuicConnectionProtocol):
     http: H3Connection | None = None
 
@@ -308,6 +298,10 @@ class Http3(QuicConnectionProtocol):
             head(status, fields)
             if body or ends:
                 http.send_data(stream, body, end_stream=ends)
+            self.transmit()
+            return
+        if path.startswith(BYTES):
+            self._quic.send_stream_data(stream, bytes.fromhex(path.removeprefix(BYTES)), end_stream=True)
             self.transmit()
             return
         match path:
@@ -404,20 +398,6 @@ class Credit(Zero):
         self.transmit()
 
 
-class Noise(asyncio.DatagramProtocol):
-    """Random bytes, also behind a header that fits."""
-
-    def connection_made(self, transport) -> None:
-        self.transport = transport
-
-    def datagram_received(self, data, addr) -> None:
-        with contextlib.suppress(ValueError):
-            header = pull_quic_header(Buffer(data=data), host_cid_length=8)
-            ids = bytes([len(header.source_cid)]) + header.source_cid + bytes([8]) + random.randbytes(8)
-            self.transport.sendto(bytes([0xC0 | random.randrange(64)]) + data[1:5] + ids + noise(), addr)
-        self.transport.sendto(noise(), addr)
-
-
 class Silent(asyncio.DatagramProtocol):
     pass
 
@@ -496,7 +476,6 @@ async def main(certificate: str, key: str) -> None:
     for name, of_tcp, of_quic in (
         ("plain", answer_plainly, lambda port: datagrams(port, Silent)),
         ("old", tls(old), lambda port: datagrams(port, Silent)),
-        ("random", raw_noise, lambda port: datagrams(port, Noise)),
         ("answers", tls(context()), lambda port: quic(port, Http3)),
         ("silent", hold, lambda port: datagrams(port, Silent)),
         ("closing", close, lambda port: quic(port, Closing)),

@@ -17,14 +17,11 @@ import pytest
 
 import upshift
 from analysis import api
-from analysis.evidence import inspect_campaign
 from analysis.measures import dataset, pair_table, tables
 from analysis.measures.rows import BIN_NAMES
-from core.domain import Comparison, Transport
+from core.domain import Comparison
 from core.errors import UsageError
-from core.files import description, store
-from core.files.description import DescribedConfiguration, Description
-from downloader.factors import ALL as FACTORS
+from core.files import store
 from tests import inspected
 from tests.unit.analysis_factory import realistic, write_campaign
 
@@ -45,22 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo's folder if `UPSHIFT_DEMO_FOLDER` names one, else one with hand-made captures."""
     if demo := os.environ.get("UPSHIFT_DEMO_FOLDER"):
         return Path(demo)
-    tcp = ("warmup", *PAIRED, "WS")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(inspected, "TCP", tcp)
-        patched.setattr(inspected, "CONFIGURATIONS", (*tcp, "quiche"))
-        made = inspected.make_campaign(tmp_path_factory.mktemp("cookbook") / "c", runs=12)
-    inspect_campaign(made, factors=FACTORS, progress=Silent())
-    rows = {row["configuration"]: row for row in upshift.read(made).to_pylist()}
-    configurations = [
-        DescribedConfiguration(
-            name=name, client=row["client"], transport=Transport(row["transport"]), levels={}, options={}
-        )
-        for name, row in rows.items()
-    ]
-    comparisons = (Comparison.of(*PAIRED),)
-    described = Description(campaign="cookbook", configurations=tuple(configurations), comparisons=comparisons)
-    description.write(made, described)
+    made = inspected.described_campaign(tmp_path_factory.mktemp("cookbook") / "c", runs=12)
     api.make_tables(dataset.load([made])).write(made / "tables")
     return made
 

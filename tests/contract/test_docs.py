@@ -11,7 +11,7 @@ from pathlib import Path
 import grimp
 import pytest
 
-from analysis.captures import summary as kpi_summary
+from analysis.captures import export
 from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.limiter import Limiter
 from core import paper
@@ -123,7 +123,7 @@ def printed_words() -> Iterator[str]:
     yield from clients.ALL
     yield from (configuration.name for configuration in paper.CONFIGURATIONS)
     yield from paper.WARMUPS
-    yield from (name for name, _, _ in kpi_summary.COLUMNS)
+    yield from (name for name, _, _ in export.SUMMARY_COLUMNS)
 
 
 @pytest.mark.parametrize("word", sorted({str(word) for word in printed_words()}))

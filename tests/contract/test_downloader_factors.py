@@ -12,7 +12,7 @@ from core.domain import Handshake, Wire
 from core.errors import UsageError
 from downloader import factors
 from downloader.campaign.configurations import recorded, settings_for
-from downloader.factor import Factor
+from downloader.factors import Factor
 from tests.configurations import over_tcp
 
 

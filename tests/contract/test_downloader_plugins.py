@@ -12,7 +12,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 FACTOR = '''"""Delayed loss recovery (RFC 8985)."""
 
-from downloader.factor import ON_OFF, Factor
+from downloader.factors import ON_OFF, Factor
 from core.domain import Refutation, Setting, Sysctl, Wire
 
 

@@ -107,6 +107,21 @@ def test_three_of_four_captures_are_removed(campaign: Path) -> None:
     assert "treatment of 16 proven" in done.stdout and "KPIs of 16; 15 of them stay" in done.stdout
 
 
+def test_what_the_journal_has_needs_no_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bytes from journals alone; another code has to read the captures, and names those that are missing."""
+    campaign = make_campaign(tmp_path / "c", looked_at=True)
+    inspected(campaign, again=True)
+    read = contents(campaign)
+    (campaign / "vantage/MUC/captures").rename(tmp_path / "away")
+    (campaign / "downloads.parquet").unlink()
+    assert inspected(campaign).lost == ()
+    assert contents(campaign) == read
+    monkeypatch.setattr(sources, "ENGINE", "another")
+    done = CliRunner().invoke(app, ["inspect", str(campaign)])
+    assert done.exit_code == 1 and done.stderr.count("the capture is missing") == 4
+    assert contents(campaign) == read, "rows that cannot be made again stay"
+
+
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:700])
 

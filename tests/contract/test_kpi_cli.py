@@ -154,9 +154,9 @@ def test_a_capture_is_read_without_heavy_modules(capture: Path) -> None:
 
 
 def test_the_table_has_the_columns_that_fit() -> None:
-    from analysis.captures.summary import COLUMNS, table
+    from analysis.captures.export import SUMMARY_COLUMNS, table
 
-    row = ["one.pcap", "0", "tcp", "198.18.0.1:40000 -> 198.18.0.2:443", *("1" for _ in COLUMNS)]
+    row = ["one.pcap", "0", "tcp", "198.18.0.1:40000 -> 198.18.0.2:443", *("1" for _ in SUMMARY_COLUMNS)]
     for columns in (60, 80, 120, 200):
         for with_file in (False, True):
             lines = table([row, row], columns=columns, with_file=with_file)

@@ -25,7 +25,7 @@ from tests.topologies import server, topology
 
 FACTOR = '''"""Loss recovery by time (RFC 8985), which no handshake shows."""
 
-from downloader.factor import ON_OFF, Factor
+from downloader.factors import ON_OFF, Factor
 from core.domain import Refutation, Setting, Sysctl, TreatmentReason, Wire
 
 
@@ -123,7 +123,7 @@ if __name__ == "__main__":
 KPI = '''"""A family of one."""
 
 from analysis.captures.connection import Connection
-from analysis.captures.kpi import kpi
+from analysis.captures.kpis import kpi
 
 
 @kpi(unit="B", source="a test")

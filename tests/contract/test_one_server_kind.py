@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -113,7 +114,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def test_a_wrong_name_or_algorithm_is_told_with_the_new_kind(copy: Path) -> None:
     for old, new, said in (
-        ('"python"', '"perl"', "unknown QUIC server 'perl'; use one of: caddy, python, quiche"),
+        ('"python"', '"perl"', "unknown QUIC server 'perl'; use one of: caddy, nginx, python, quiche"),
         ('"cubic"', '"bbr"', "python does not support 'bbr'; python has reno and cubic"),
     ):
         (copy / "wrong.toml").write_text(TOPOLOGY.replace(old, new))
@@ -133,4 +134,5 @@ def test_it_serves_a_campaign_and_says_what_it_is(copy: Path) -> None:
     assert [path[field] for field in fields] == ["python", "cubic", 10, 1228]
     environment = (copy / "out/environment.json").read_text()
     assert '"python": "aioquic ' in environment
-    assert "the QUIC server python uses cubic, 10 packets at first, 1228-byte packets" in report_pages(copy)
+    named = f"the QUIC server python (aioquic {version('aioquic')}) uses cubic, 10 packets at first, 1228-byte packets"
+    assert named in report_pages(copy)

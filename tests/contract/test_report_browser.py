@@ -13,6 +13,8 @@ import pytest
 from analysis import api
 from analysis.measures import dataset
 from analysis.report import report
+from core.domain import Transport
+from core.files import description
 from tests.browser import Browser, Visit
 from tests.contract.test_analysis_report import HOSTILE, hostile_campaign
 from tests.unit import pcap_writer
@@ -53,7 +55,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     downloads, lab = realistic(domains=12)
     downloads[10] = dataclasses.replace(downloads[10], outcome="failed", failure="connect_timeout", last_byte_s=None)
-    return api.make_all([write_campaign(tmp_path_factory.mktemp("campaign"), downloads, lab=lab)]).report
+    folder = write_campaign(tmp_path_factory.mktemp("campaign"), downloads, lab=lab)
+    described = description.read(folder)  # as `upshift run` writes it, so that Table 2 has its column *differs in*
+    configurations = tuple(
+        dataclasses.replace(one, family=one.client, http="3" if one.transport is Transport.QUIC else "1.1")
+        for one in described.configurations
+    )
+    description.write(folder, dataclasses.replace(described, configurations=configurations))
+    return api.make_all([folder]).report
 
 
 @pytest.fixture
@@ -268,6 +277,9 @@ def test_nothing_leaves_its_card_and_no_column_is_lost(visit: Visit, width: int)
         assert visit.run(OUTSIDE) == [] and visit.run(COLLIDING) == 0
         cells = "[...document.querySelectorAll('#speedups tr[data-comparison] td')]"
         assert visit.run(f"{cells}.filter((one) => !one.getBoundingClientRect().width).length") == 0
+    assert visit.run("document.querySelectorAll('#speedups table.dense thead th').length") == 22, (
+        "differs in is one of them"
+    )
     folded = visit.run("document.querySelector('#speedups table').classList.contains('folded')")
     assert folded == (width < 1280), "where they fit, tables are tables"
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from analysis.captures.connection import Connection
-from analysis.captures.kpi import Value
+from analysis.captures.kpis import Value
 from analysis.captures.scan import kpi_values, scan_capture
 from core.domain import Transport
 from downloader.client import Client

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from analysis.evidence import inspect_campaign
-from analysis.measures import dataset, quirk, quirks
+from analysis.measures import dataset, quirks
 from core.domain import Download
 from core.files.journal import environment, open_journals
 from core.system import process
@@ -167,7 +167,7 @@ def test_as_published_throughput_is_what_tcpdump_counts(world: World, tmp_path: 
         inspect_campaign(out, factors=FACTORS, progress=progress, jobs=1)
     data = dataset.load([out])
     names = ("both-directions", "whole-connection", "ipv6-payload")
-    read = quirk.apply(data, [quirks.ALL[name] for name in names])
+    read = quirks.with_quirks(data, [quirks.ALL[name] for name in names])
     differing = set()
     for before, record in zip(data.records, read.records, strict=True):
         d = record.download

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from analysis.study.claims import Verdict
+from analysis.study.claims import ClaimVerdict
 from analysis.study.claims import judge as judge_claims
 from analysis.study.expected import compare
 from analysis.study.flows import read
@@ -24,13 +24,15 @@ from core.terminal import Progress
 from tests.cells import cells
 from tests.lab.noise import TOO_NOISY
 from upshift.study.lane import CLIENT
-from upshift.study.run import MOST_LANES, TOPOLOGY, run_study
+from upshift.study.run import TOPOLOGY, run_study
 from vantage.lab.lab import open_lab
 from vantage.lab.topology import PathSpec
 
 SHIPPED = Path(__file__).resolve().parents[2] / "upshift" / "studies"
 EXAMPLE = SHIPPED.parents[1] / "examples" / "studies" / "lost-segment.toml"
 NAMES = sorted(path.stem for path in SHIPPED.glob("*.toml"))
+LANES = 4
+"""Servers of the topology."""
 Row = dict[str, Any]
 Chosen = dict[str, list[Any]]
 
@@ -64,7 +66,7 @@ class Silent:
 def made(study: Study, out: Path, *, quick: bool = True) -> list[Row]:
     """The rows of all repetitions of a study."""
     progress: Progress = Silent()
-    run_study(study, out, quick=quick, lanes=MOST_LANES, progress=progress, say=print)
+    run_study(study, out, quick=quick, lanes=LANES, progress=progress, say=print)
     rows: list[Row] = pq.read_table(out / "flows.parquet").to_pylist()
     return rows
 
@@ -158,4 +160,4 @@ def test_equal_senders_are_not_told_apart(quick: bool, lab_host: Path, tmp_path:
     rows = made(study, tmp_path / "out", quick=quick)
     judge(study, tmp_path / "out", rows, quick=quick)
     judged = judge_claims(read(study, tmp_path / "out", quick=quick))
-    assert not [one for one in judged if one.verdict == Verdict.FAILS]
+    assert not [one for one in judged if one.verdict == ClaimVerdict.FAILS]

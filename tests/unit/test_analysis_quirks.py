@@ -13,10 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis import api
-from analysis.measures import quirk, quirks, tables
+from analysis.measures import quirks, tables
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.pairs import Metric
-from analysis.measures.quirk import Affects
+from analysis.measures.quirks import Affects
 from analysis.report import beside, published
 from core.errors import UsageError
 from tests.unit.analysis_factory import make_download, of_records, realistic, write_campaign
@@ -87,12 +87,12 @@ def moved(data: Dataset, name: str, *, metric: Metric = Metric.THROUGHPUT) -> di
 
 def one(name: str, *records: Record) -> list[Record]:
     """The records as this quirk changes them."""
-    return list(quirk.apply(dataset_of(records), [quirks.ALL[name]]).records)
+    return list(quirks.with_quirks(dataset_of(records), [quirks.ALL[name]]).records)
 
 
 def row_of(data: Dataset, name: str, *names: str) -> Any:
     """A row of Table 2 with these quirks."""
-    read = quirk.apply(data, [quirks.ALL[each] for each in names])
+    read = quirks.with_quirks(data, [quirks.ALL[each] for each in names])
     return next(row for row in tables.table2(read, metric=Metric.THROUGHPUT) if row.comparison.name == name)
 
 
@@ -131,7 +131,7 @@ def test_ipv6_header_moves_rows_whose_packets_differ_in_size() -> None:
     names = ("both-directions", "ipv6-payload")
     for order in (names, names[::-1]):
         quic = record("quiche", **v6)
-        read = quirk.apply(dataset_of([quic]), [quirks.ALL[name] for name in order]).records[0]
+        read = quirks.with_quirks(dataset_of([quic]), [quirks.ALL[name] for name in order]).records[0]
         expected = (1_100_000 - 800 * 40 + 40_000 - 500 * 40) * 8 / 0.7 / 1e6
         assert read.number("mean_throughput") == pytest.approx(expected)
 
@@ -151,9 +151,11 @@ def test_whole_connection_moves_rows_whose_connections_close_late() -> None:
 def test_whole_connection_is_the_published_throughput() -> None:
     """With the other quirks of throughput, too: bytes of the chosen sides over the whole time."""
     made = record("quiche", kpis={"duration": 2.0, "throughput_published": 4.4})
-    read = quirk.apply(dataset_of([made]), [quirks.ALL["whole-connection"]]).records[0]
+    read = quirks.with_quirks(dataset_of([made]), [quirks.ALL["whole-connection"]]).records[0]
     assert read.number("mean_throughput") == pytest.approx(4.4)
-    both = quirk.apply(dataset_of([made]), [quirks.ALL[n] for n in ("whole-connection", "both-directions")]).records[0]
+    both = quirks.with_quirks(
+        dataset_of([made]), [quirks.ALL[n] for n in ("whole-connection", "both-directions")]
+    ).records[0]
     assert both.number("mean_throughput") == pytest.approx(4.4 * 114 / 110)
 
 
@@ -187,7 +189,7 @@ def test_fast_and_spurious_retransmissions_count_twice() -> None:
 def test_all_retransmission_quirks_together_are_the_published_counts() -> None:
     """total_retransmissions = each verdict, fast and spurious once more; get_packet_loss counts each packet once."""
     made = record(kpis={"retransmission_rate_packets": 8 / 800})
-    read = quirk.apply(dataset_of([made]), quirks.ALL.values()).records[0]
+    read = quirks.with_quirks(dataset_of([made]), quirks.ALL.values()).records[0]
     assert read.number("true_retransmissions") == (4 + 3 + 1) + 3 + 1
     assert read.number("retransmission_rate") == read.number("retransmission_rate_packets")
 
@@ -261,7 +263,7 @@ def test_dropped_timeouts_move_rows_with_censored_downloads_only() -> None:
     assert (row_of(data, "WS vs BL").n, row_of(data, "WS vs BL", "dropped-timeouts").n) == (24, 22)
     # Killed after 15 s, then dropped: together they act in this order.
     slow = record("quiche", last_byte_s=20.0, budget_s=60.0)
-    read = quirk.apply(dataset_of([slow]), [quirks.ALL["dropped-timeouts"], quirks.ALL["unequal-budgets"]])
+    read = quirks.with_quirks(dataset_of([slow]), [quirks.ALL["dropped-timeouts"], quirks.ALL["unequal-budgets"]])
     assert read.records[0].download.outcome == "failed"
 
 
@@ -349,8 +351,8 @@ def test_every_quirk_leaves_the_tables_alone_that_it_does_not_name() -> None:
 def test_the_order_of_the_options_does_not_matter() -> None:
     data = world(lambda arguments: arguments.update(server_ip="fd00:198:18:1::2", budget_s=60.0))
     members = list(quirks.ALL.values())
-    assert quirk.apply(data, members).records == quirk.apply(data, members[::-1]).records
-    assert quirk.apply(data, []) == data
+    assert quirks.with_quirks(data, members).records == quirks.with_quirks(data, members[::-1]).records
+    assert quirks.with_quirks(data, []) == data
 
 
 def command(*arguments: object) -> tuple[int, str]:
@@ -429,7 +431,7 @@ def test_all_together_is_the_published_way_against_our_table_of_times() -> None:
     assert by_metric == {"quiche vs BL", "quiche vs ALL", "quiche vs aioquic"}
     (row,) = [e for e in found if (e.quirk, e.row) == (published.TOGETHER, "quiche vs BL")]
     names = [one for one in quirks.ALL.values() if one.affects is not Affects.TABLE1]
-    read = quirk.apply(data, names)
+    read = quirks.with_quirks(data, names)
     ours, theirs = (
         {r.comparison.name: r for r in tables.table2(one, metric=metric)}["quiche vs BL"]
         for one, metric in ((data, Metric.TIME), (read, Metric.THROUGHPUT))

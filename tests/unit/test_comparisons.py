@@ -16,7 +16,7 @@ from core.files.description import check
 from downloader import presets
 from downloader.campaign.campaign import Campaign, from_document, plan_hash
 from downloader.campaign.configurations import default_comparisons, recorded
-from downloader.preset import Preset
+from downloader.presets import Preset
 
 GOOD: dict[str, Any] = {"name": "c", "lab": "anrw", "targets": "lab"}
 PLAIN = {"name": "plain", "client": "requests"}

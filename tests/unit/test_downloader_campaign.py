@@ -24,7 +24,7 @@ from core.terminal import show_progress
 from downloader import clients, factors
 from downloader.campaign.campaign import Campaign, from_document, load, plan_hash
 from downloader.campaign.targets import check_trust, describe_trust, load_targets, trusted
-from downloader.execution.resume import _agree
+from downloader.execution.journal import _agree
 from tests.cells import examples
 from upshift.campaign import run_file
 

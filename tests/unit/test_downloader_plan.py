@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from core.domain import Configuration, Target
 from core.paper import CONFIGURATIONS as PAPER
 from core.paper import WARMUP, WARMUPS
-from downloader.campaign.campaign import Campaign, from_document
+from downloader.campaign.campaign import Campaign, from_document, plan_hash
 from downloader.campaign.plan import assign, make_plan
 
 
@@ -157,3 +158,25 @@ def test_the_warm_up_of_quic_does_not_change_the_order_of_what_follows() -> None
     assert [run.configurations for run in plan] == [(*WARMUPS, *order) for order in expected]
     assert {tuple(run.positions) for run in plan} == {(-1, 0, 1, 2, 3, 4, 5)}
     assert [each["name"] for each in mixed.description()["configurations"]][:2] == ["warmup", "warmup-quic"]
+
+
+def test_nothing_is_planned_over_quic_where_a_target_is_known_to_be_without_http3() -> None:
+    paper, listed = campaign(iterations=2), targets(30)
+    known = [replace(one, quic=index % 5 > 0) for index, one in enumerate(listed)]
+    tcp = {c.name for c in PAPER if c.client == "requests"}
+    plan = make_plan(paper, known, vantage="A", index=0, vantage_points=1)
+    short = [run for run in plan if not run.target.quic]
+    assert len(plan) == 60 and len(short) == 12
+    for run in plan:
+        assert set(run.configurations) == {
+            *(tcp | {WARMUP.name} if run in short else {*WARMUPS, *(c.name for c in PAPER)})
+        }
+        assert list(run.positions)[:2] == ([0, 1] if run in short else [-1, 0])
+    orders = [run.configurations[1:] for run in short]
+    assert unequal(positions(orders), len(tcp) ** 2) <= 1
+    assert unequal(neighbours(orders), len(tcp) * (len(tcp) - 1)) <= 1
+    assert plan_hash(paper, known, ("A",)) != plan_hash(paper, listed, ("A",)), "another plan"
+    plain = campaign(configurations=TCP_ONLY)
+    assert plan_hash(plain, known, ("A",)) == plan_hash(plain, listed, ("A",))
+    both = [make_plan(plain, some, vantage="A", index=0, vantage_points=1) for some in (known, listed)]
+    assert [run.configurations for run in both[0]] == [run.configurations for run in both[1]]

@@ -22,7 +22,7 @@ from upshift.commands import fleet as commands
 from vantage.fleet import runs
 from vantage.fleet.examined import lacks
 from vantage.fleet.inventory import SHARED, Fleet, Host, write_example
-from vantage.fleet.verdicts import Verdict, verdicts
+from vantage.fleet.verdicts import HostVerdict, verdicts
 
 
 def event(kind: str, host: str, answer: dict[str, Any] | None = None, **data: object) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def test_one_hosts_failure_is_its_own() -> None:
             ),
         ],
     )
-    assert found["good"] == Verdict(fault=None, changed=2, result={"pid": 1})
+    assert found["good"] == HostVerdict(fault=None, changed=2, result={"pid": 1})
     assert found["bad"].fault == "no sudo" and not found["bad"].unreachable
     assert found["away"].fault == "unreachable: refused" and found["away"].unreachable
     assert found["late"].untouched and not found["bad"].untouched
@@ -143,22 +143,22 @@ def test_hosts_that_share_an_uplink_address_are_named() -> None:
 
 
 def test_what_force_overrides_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    doubtful = Verdict(fault="NAT: it cannot translate", result={})
-    away = Verdict(fault="unreachable: refused", unreachable=True)
+    doubtful = HostVerdict(fault="NAT: it cannot translate", result={})
+    away = HostVerdict(fault="unreachable: refused", unreachable=True)
     assert commands._overridden("a", doubtful).fault is None
     assert commands._overridden("b", away).fault is not None  # nothing to override: it did not answer
     assert capsys.readouterr().err == "upshift: --force: a runs although NAT: it cannot translate\n"
 
 
 def test_exit_codes_tell_failures_from_wrong_input() -> None:
-    good, bad = Verdict(fault=None), Verdict(fault="it is on fire")
+    good, bad = HostVerdict(fault=None), HostVerdict(fault="it is on fire")
     fleet_report.require_all({"a": good})
     with pytest.raises(IncompleteError, match="1 of 2 hosts failed: b;"):
         fleet_report.require_all({"a": good, "b": bad})
     with pytest.raises(IncompleteError, match="a, b"):
-        fleet_report.require_all({"a": Verdict(fault="a has no campaign x"), "b": bad}, campaign="x")
+        fleet_report.require_all({"a": HostVerdict(fault="a has no campaign x"), "b": bad}, campaign="x")
     with pytest.raises(UsageError, match="no host has a campaign x"):
-        fleet_report.require_all({"a": Verdict(fault="a has no campaign x")}, campaign="x")
+        fleet_report.require_all({"a": HostVerdict(fault="a has no campaign x")}, campaign="x")
 
 
 def test_opt_outs_are_kept_once(tmp_path: Path) -> None:
@@ -195,10 +195,10 @@ def state(**changes: object) -> dict[str, Any]:
 
 def test_the_table_of_states() -> None:
     found = {
-        "a": Verdict(fault=None, result=state()),
-        "b": Verdict(fault="unreachable: refused", unreachable=True),
-        "c": Verdict(fault=None, result=state(silent=True, process_runs=False)),
-        "d": Verdict(fault=None, result={"schema": 2}),
+        "a": HostVerdict(fault=None, result=state()),
+        "b": HostVerdict(fault="unreachable: refused", unreachable=True),
+        "c": HostVerdict(fault=None, result=state(silent=True, process_runs=False)),
+        "d": HostVerdict(fault=None, result={"schema": 2}),
     }
     head, a, b, c, d = fleet_report.cells(found, now=1030.0)
     assert list(a) == [
@@ -213,13 +213,13 @@ def test_the_table_of_states() -> None:
 
 def test_a_hosts_clock_decides_whether_it_is_silent() -> None:
     """Ours may be wrong by more than the 60 s after which a status is old."""
-    [_, row] = fleet_report.cells({"a": Verdict(fault=None, result=state())}, now=10_000.0)
+    [_, row] = fleet_report.cells({"a": HostVerdict(fault=None, result=state())}, now=10_000.0)
     assert row[1] == "running (www.a.example)"
 
 
 def test_a_watch_ends_with_the_campaign() -> None:
-    done = Verdict(fault=None, result=state(activity={**state()["activity"], "state": "done"}))
-    away = Verdict(fault="unreachable: refused", unreachable=True)
+    done = HostVerdict(fault=None, result=state(activity={**state()["activity"], "state": "done"}))
+    away = HostVerdict(fault="unreachable: refused", unreachable=True)
     assert fleet_report.ended({"a": done, "b": away})  # nothing more is to be learnt from b
     assert not fleet_report.ended({"b": away})
 
@@ -324,8 +324,8 @@ def test_what_stays_on_a_host_is_told(capsys: pytest.CaptureFixture[str]) -> Non
 def test_another_plan_on_a_host_is_refused(tmp_path: Path) -> None:
     campaign(tmp_path)
     plan = fleet_plan.planned(fleet(tmp_path / "hosts.yml", "a", "b", campaign_file="f.toml"))
-    same, other = Verdict(fault=None, result={"plan_sha256": plan.digest}), Verdict(fault=None, result=state())
-    none = Verdict(fault="b has no campaign f")
+    same, other = HostVerdict(fault=None, result={"plan_sha256": plan.digest}), HostVerdict(fault=None, result=state())
+    none = HostVerdict(fault="b has no campaign f")
     assert commands._of_other_plans({"a": same, "b": none}, plan, "f") == {}
     [(name, why)] = commands._of_other_plans({"a": same, "b": other}, plan, "f").items()
     assert name == "b" and why.startswith("it has results of another plan (abababababab, not ")
@@ -378,7 +378,7 @@ def test_a_table_is_made_of_whatever_a_host_answers(data: st.DataObject, value: 
             document[name] = {**within, data.draw(st.sampled_from(sorted(within))): value}
         else:
             document[name] = value
-    found = {"a": Verdict(fault=None, result=document), "b": Verdict(fault=None, result=state())}
+    found = {"a": HostVerdict(fault=None, result=document), "b": HostVerdict(fault=None, result=state())}
     _, row, other = fleet_report.cells(found, now=1030.0)
     assert all(cell.isprintable() and len(cell) <= 300 for cell in row) and len(row) == len(other) == 8
     assert other[1] == "running (www.a.example)"

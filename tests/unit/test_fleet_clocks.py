@@ -8,7 +8,7 @@ import pytest
 
 from vantage.fleet.examined import clock_faults
 from vantage.fleet.inventory import Host
-from vantage.fleet.verdicts import Account, Interval, Verdict, account_of, offset, verdicts
+from vantage.fleet.verdicts import Account, HostVerdict, Interval, account_of, offset, verdicts
 
 
 def account(began: float, now: float) -> Account:
@@ -19,8 +19,8 @@ def faults(offsets: dict[str, Interval], *, synchronised: bool = True, trusted: 
     """What is wrong with the clocks of hosts that told their time."""
     clock = {"clock": {"began": 0.0, "now": 0.0, "synchronised": synchronised, "max_error_s": 0.1}}
     hosts = {name: Host(name=name, address=name, trusted_clock=trusted, variables={}) for name in (*offsets, "away")}
-    answered = {name: Verdict(fault=None, result=clock, clock_offset_s=own) for name, own in offsets.items()}
-    return clock_faults({**answered, "away": Verdict(fault="unreachable", unreachable=True)}, hosts)
+    answered = {name: HostVerdict(fault=None, result=clock, clock_offset_s=own) for name, own in offsets.items()}
+    return clock_faults({**answered, "away": HostVerdict(fault="unreachable", unreachable=True)}, hosts)
 
 
 START, END = "1970-01-01T00:16:40+00:00", "1970-01-01T00:16:43.500000+00:00"  # 1000.0, 1003.5

@@ -19,7 +19,7 @@ from vantage.lab.state import LabFolder
 from vantage.lab.topology import Topology
 from vantage.lab.topology_file import load_topology, shipped
 from vantage.server_kind import ServerRole
-from vantage.servers import ALL, caddy, quiche
+from vantage.servers import ALL, caddy, nginx, quiche
 
 TOP = "\n[[vantage]]"
 SITE = '\n[[site]]\nkind = "unsized"\ndomain = "a.example"\nserver = "own"\n' + site_kinds("unsized")
@@ -89,7 +89,7 @@ def test_shipped_topologies_have_the_default(name: str) -> None:
             'quic_server = "msquic"',
             r"field server\.s\.quic_server: unknown QUIC server 'msquic'; did you mean quiche\? use one of: .*qui",
         ),
-        ('quic_server = "nginx"', "", r"field quic_server: unknown QUIC server 'nginx'; use one of: caddy, "),
+        ('quic_server = "apache"', "", r"field quic_server: unknown QUIC server 'apache'; use one of: caddy, nginx, "),
         (
             "",
             'quic_server = "caddy"\nquic_congestion_control = "bbr2"',
@@ -111,6 +111,26 @@ def test_shipped_topologies_have_the_default(name: str) -> None:
             r"field server\.s\.quic_server: the server has no QUIC; remove this field",
         ),
         ("", 'fault = "reset"\nquic_server = "quiche"', r"field server\.s\.quic_server: the server has no QUIC"),
+        (
+            'quic_server = "nginx"\nquic_congestion_control = "cubic"',
+            "",
+            r"field quic_congestion_control: nginx does not support 'cubic'; nginx has reno only",
+        ),
+        (
+            "",
+            'quic_stream_buffer = "4 MB"',
+            r"field server\.s\.quic_stream_buffer: quiche has no such setting; remove this field, or add quic_",
+        ),
+        (
+            "",
+            'quic = false\nquic_stream_buffer = "4 MB"',
+            r"field server\.s\.quic_stream_buffer: the server has no QUIC; remove this field",
+        ),
+        (
+            'quic_server = "nginx"',
+            "quic_stream_buffer = 100",
+            r"field server\.s\.quic_stream_buffer: 100 is out of range; use 4096 to",
+        ),
     ],
 )
 def test_faults_are_sentences_with_the_field(tmp_path: Path, top: str, own: str, sentence: str) -> None:
@@ -118,6 +138,21 @@ def test_faults_are_sentences_with_the_field(tmp_path: Path, top: str, own: str,
     with pytest.raises(UsageError, match=sentence) as caught:
         load(text, tmp_path)
     assert str(caught.value).startswith(f"{tmp_path}/t.toml: ")
+
+
+def test_nginx_has_no_sites_and_not_everywhere_http_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_top = MINI.replace(TOP, f'\nquic_server = "nginx"{TOP}', 1)
+    site = '\n[[site]]\nkind = "plain"\ndomain = "a.example"\nserver = "s"\n'
+    with pytest.raises(UsageError, match="field quic_server: nginx has no sites, and s has; put these sites on anoth"):
+        load(at_top + site, tmp_path)
+    found = load(at_top, tmp_path)
+    assert roles.quic_stream_buffer(found, found.server[0]) == 65_536
+    monkeypatch.setattr(nginx, "_has_http3", lambda _: False)
+    with pytest.raises(
+        UsageError, match=r"t\.toml: field quic_server: no nginx 1\.26 with HTTP/3 is here; run: make s"
+    ):
+        roles.check_quic_here(found, where="t.toml")
+    roles.check_quic_here(load(MINI, tmp_path), where="t.toml")
 
 
 def test_the_algorithm_goes_with_the_server_that_it_was_named_for(tmp_path: Path) -> None:
@@ -155,7 +190,7 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path, monkeypatch: pytest.Mo
     made = make_plan(everything(tmp_path), "text", folder)
     assert isinstance(made, LabPlan)
     assert read_plan(folder.plan) == made
-    names = [(program.name, Path(program.argv[0]).name) for program in made.programs]
+    names = [(program.name, Path(program.argv[0]).name.removesuffix("-http3")) for program in made.programs]
     assert ("edge-quic", "h3serve") in names and ("edge-cache", "nginx") in names and ("none", "caddy") in names
     write_plan(replace(made, ipv6=not made.ipv6), folder.plan)
     assert read_plan(folder.plan).ipv6 != made.ipv6

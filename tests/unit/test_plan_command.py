@@ -260,3 +260,20 @@ def test_targets_that_no_run_downloads_are_counted(file: Path, monkeypatch: pyte
     output = planned_output(file, more, rows, monkeypatch)
     assert "Left alone: 2 targets of a block list. Refused: 1 target with an address that may not be" in output
     assert not (file.parent / "opt-out.txt").exists()
+
+
+def test_what_is_not_planned_over_quic_is_told(file: Path) -> None:
+    rows = [f"{n}.com,https://{n}.com/f,other,1000000,{str(n > 2).lower()}" for n in range(5)]
+    (file.parent / "targets.csv").write_text("\n".join(["domain,url,provider,size_bytes,quic", *rows]) + "\n")
+    told = json.loads(CliRunner().invoke(app, ["plan", str(file), "--json"]).stdout)
+    assert told["without_http3"] == ["0.com", "1.com", "2.com"] and told["targets"] == 5
+    assert told["domains"][0]["ip_bytes"] * 7 == told["domains"][-1]["ip_bytes"] * 10, "7 downloads in place of 10"
+    printed = " ".join(CliRunner().invoke(app, ["plan", str(file)]).output.split())
+    assert "Not planned over QUIC: 3 targets known to be without HTTP/3 (column quic of the targets)." in printed
+    only = '[[configurations]]\nname = "q"\nclient = "quiche"\n'
+    file.write_text(file.read_text() + only)
+    output = " ".join(CliRunner().invoke(app, ["plan", str(file)]).output.split())
+    assert "c: 2 targets" in output and "nothing else is left for 3 of them" in output
+    (file.parent / "targets.csv").write_text("\n".join(["domain,url,provider,size_bytes,quic", *rows[:3]]) + "\n")
+    refused = CliRunner().invoke(app, ["plan", str(file)])
+    assert "all targets are known to be without HTTP/3" in str(refused.exception)

@@ -10,8 +10,7 @@ import pytest
 
 from core.errors import UsageError
 from downloader.campaign.campaign import load
-from downloader.execution.journal import Journal
-from downloader.execution.resume import check_folder, earlier_iterations
+from downloader.execution.journal import Journal, check_folder, earlier_iterations
 from downloader.execution.run import _open_journals
 from downloader.schedule.slots import SharedPlan
 from upshift.shared_plan import shared_plan

@@ -13,11 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.measures.rows import Median, Part, Size, Split, SplitBy, Verdict
+from analysis.measures.rows import Median, Part, Size, Split, SplitBy, Unit, Verdict
 from analysis.measures.statistics import tests
-from analysis.measures.statistics.clusters import Floats, Ints, cluster_medians, codes
 from analysis.measures.statistics.intervals import (
     EQUIVALENCE_CONFIDENCE,
+    Floats,
+    Ints,
+    cluster_medians,
+    codes,
     few_clusters_interval,
     hodges_lehmann,
     median_interval,
@@ -250,6 +253,27 @@ def test_a_large_noise_floor_leaves_the_size_open_and_does_not_make_them_equal()
     interval = (0.03, 0.05)
     found = verdict(q=0.01, typical=0.04, interval=interval, inner=interval, p_equivalence=1.0, margin=0.1)
     assert found == (Verdict.FASTER, PERHAPS)
+
+
+@pytest.mark.parametrize(
+    ("interval", "size"),
+    [((-0.03, 0.1), Size.THESE_PROVIDERS), ((0.001, 0.1), PERHAPS), ((0.03, 0.1), SURELY)],
+)
+def test_a_direction_beside_an_interval_of_providers_that_holds_1_is_of_these_providers(
+    interval: tuple[float, float], size: Size
+) -> None:
+    for sign, word in ((1, Verdict.FASTER), (-1, Verdict.SLOWER)):
+        low, high = sorted(sign * end for end in interval)
+        found = verdict(
+            q=0.01,
+            typical=sign * 0.04,
+            interval=(low, high),
+            inner=None,
+            p_equivalence=1.0,
+            margin=LEAST_MARGIN,
+            unit=Unit.PROVIDER,
+        )
+        assert found == (word, size)
 
 
 def part(name: str, median: float, low: float, high: float) -> Part:

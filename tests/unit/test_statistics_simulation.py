@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from analysis.measures.pairs import Pairs
-from analysis.measures.rows import BIN_EDGES, BIN_NAMES, PairShare, Size, SplitBy, Unit, Verdict
+from analysis.measures.rows import BIN_EDGES, BIN_NAMES, PairShare, Size, SpeedupRow, SplitBy, Unit, Verdict
 from analysis.measures.speedup import row_of
 from analysis.measures.statistics.tests import domains_needed, signed_rank
-from analysis.measures.verdicts import LEAST_MARGIN
+from analysis.measures.verdicts import LEAST_MARGIN, judge
 from core.domain import Comparison
 from tests.cells import Repeats, cells
 from tests.statistics_simulation import DISTRIBUTIONS, as_pairs, campaign, draw
@@ -46,6 +46,14 @@ def truth(name: str, iterations: int) -> tuple[dict[str, float], dict[str, float
     shares |= {"gain": float(np.mean(of_domains >= LEAST_MARGIN)), "lose": float(np.mean(of_domains <= -LEAST_MARGIN))}
     typical = np.median((of_domains[::2] + of_domains[1::2]) / 2)
     return {"median": float(np.exp(np.median(of_domains))), "typical": float(np.exp(typical))}, shares
+
+
+def contradicts(row: SpeedupRow) -> bool:
+    """Whether a row has a direction beside an interval that holds 1, and does not say that this is of its providers."""
+    low, high = row.typical.low, row.typical.high
+    if row.verdict not in DIRECTED or row.size is Size.THESE_PROVIDERS or low is None or high is None:
+        return False
+    return low <= 1 <= high
 
 
 def covers(share: PairShare, value: float) -> bool:
@@ -107,15 +115,19 @@ def test_the_typical_speedup_covers_also_where_effects_are_the_providers(
 ) -> None:
     """Six providers of unequal size with random effects; intervals over domains alone would cover 0.24 to 0.96."""
     times, hits, used = repeats(quick=200, soak=1000), 0, 0
+    called = Counter[str]()
     for seed in range(times):
         rng = np.random.default_rng([seed, domains])
         provider = rng.choice(6, domains, p=rng.dirichlet(np.full(6, 3)))
         logs = rng.normal(0, spread, 6)[provider] + rng.normal(0, 0.1, domains)
-        row = row_of(*as_pairs(logs[:, None], {SplitBy.PROVIDER: provider[:, None]}), AB)
+        (row,) = judge([row_of(*as_pairs(logs[:, None], {SplitBy.PROVIDER: provider[:, None]}), AB)])
         assert row.typical.low is not None and row.typical.high is not None
         hits += row.typical.low <= 1 <= row.typical.high
         used += row.typical.unit is Unit.PROVIDER
+        called[f"{row.verdict}, {row.size}" if row.verdict in DIRECTED else str(row.verdict)] += 1
+        assert not contradicts(row)
     print(f"\n{domains} domains, providers {spread}: {hits / times:.3f}, providers are the unit in {used / times:.2f}")
+    print({word: count / times for word, count in sorted(called.items())})
     # Where providers differ by less than their domains do, the test that chooses the unit overlooks some.
     assert hits / times >= 0.9
 
@@ -137,6 +149,7 @@ def test_campaigns_without_any_effect_call_nothing(
         rows = campaign(rng, domains, iterations, noise=noise, lossy=lossy)
         directed, mixed = any(row.verdict in DIRECTED for row in rows), any(row.split for row in rows)
         called.update({"direction": directed, "mixed": mixed, "any": directed or mixed})
+        assert not any(map(contradicts, rows))
     print(f"\nA/A, {domains} x {iterations}, {noise}, lossy {lossy}:", {k: n / times for k, n in called.items()})
     assert called["any"] <= 0.05 * times
 
@@ -154,10 +167,11 @@ def test_five_percent_are_found_with_200_domains(
     for seed in range(times):
         rows = campaign(np.random.default_rng([seed, iterations]), 200, iterations, noise=noise, faster={"WS": 1.05})
         row = next(row for row in rows if row.comparison.name == "WS vs BL")
-        found.update({str(row.verdict): 1, "at least": row.size is Size.AT_LEAST})
+        found.update({str(row.verdict): 1, **{size: row.size is size for size in Size}})
+        assert not any(map(contradicts, rows))
         found["others"] += any("WS" not in r.comparison.name and r.verdict in CALLED for r in rows)
     print(f"\npower, 200 x {iterations}, noise {noise:.3f}:", {name: count / times for name, count in found.items()})
-    assert found["faster"] >= least * times and found["at least"] >= least_sure * times
+    assert found["faster"] >= least * times and found[Size.AT_LEAST] >= least_sure * times
     assert found["slower"] <= 0.001 * times
     assert found["others"] <= 0.15 * times, "beside a true effect, 5 % of the calls may be false"
 
@@ -171,6 +185,7 @@ def test_a_mixture_is_mixed_by_the_right_split(share: int, gain: float, others: 
         rows = campaign(rng, 200, 3, noise=0.1, faster={"WS": gain}, only=share, others=others)
         row = next(row for row in rows if row.comparison.name == "WS vs BL")
         found[str(row.verdict) if row.split is None else f"mixed by {row.split.by}"] += 1
+        assert not any(map(contradicts, rows))
     print(f"\nmixture of {gain} and {others}:", {name: count / times for name, count in found.items()})
     assert found["mixed by limiter"] >= 0.8 * times
     assert not found["equivalent"] and found["slower"] <= 0.001 * times

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from core.errors import UsageError
 from core.files.study import Ending, Tolerance, flow_row, flow_schema, pairs
 from core.files.study_file import keep, kept, load, parse
-from core.files.study_terms import KNOBS, METRICS, Lost, same_text, text
+from core.files.study_terms import KNOBS, METRICS, LostPackets, same_text, text
 from tests.cells import examples
 from tests.unit.study_samples import COMPETING, EMPTY, TABLES, study
 
@@ -169,7 +169,7 @@ def test_the_same_number_is_the_same_text() -> None:
 def test_every_name_has_a_sentence() -> None:
     for about in (*KNOBS.values(), *METRICS.values()):
         assert about.help.endswith(".")
-    assert Lost(down=(0,)).up == ()
+    assert LostPackets(down=(0,)).up == ()
 
 
 CHANGES = [

@@ -16,7 +16,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from analysis.study import claims, expected, figures, page
-from analysis.study.claims import Spread, Verdict, connected, mean_half_width, verdict
+from analysis.study.claims import ClaimVerdict, Spread, connected, mean_half_width, verdict
 from analysis.study.flows import Flows, Sample, cell_rows, describe, read
 from core.errors import UsageError
 from core.files.study import Study
@@ -82,15 +82,15 @@ def judged(times: Mapping[str, np.ndarray], text: str = BOTH) -> dict[str, claim
 @pytest.mark.parametrize(
     ("low", "high", "is_called"),
     [
-        (0.5, 1, Verdict.HOLDS),
-        (0, 0, Verdict.HOLDS),
-        (1, 1.1, Verdict.UNDECIDED),
-        (1.01, 1.1, Verdict.FAILS),
-        (-0.5, -0.1, Verdict.FAILS),
-        (-math.inf, math.inf, Verdict.UNDECIDED),
+        (0.5, 1, ClaimVerdict.HOLDS),
+        (0, 0, ClaimVerdict.HOLDS),
+        (1, 1.1, ClaimVerdict.UNDECIDED),
+        (1.01, 1.1, ClaimVerdict.FAILS),
+        (-0.5, -0.1, ClaimVerdict.FAILS),
+        (-math.inf, math.inf, ClaimVerdict.UNDECIDED),
     ],
 )
-def test_a_verdict_is_where_the_interval_lies(low: float, high: float, is_called: Verdict) -> None:
+def test_a_verdict_is_where_the_interval_lies(low: float, high: float, is_called: ClaimVerdict) -> None:
     assert verdict(low, high, (0, 1)) is is_called
 
 
@@ -105,12 +105,12 @@ def test_claims_have_values_verdicts_and_counts() -> None:
     found = judged({"4": SLOW, "10": FAST})
     mean, difference, spread = (found[name] for name in ("mean", "difference", "spread"))
     assert mean.value == pytest.approx(FAST.mean() / SLOW.mean())
-    assert (mean.verdict, mean.pairs, mean.agree) == (Verdict.HOLDS, 1, 1)
+    assert (mean.verdict, mean.pairs, mean.agree) == (ClaimVerdict.HOLDS, 1, 1)
     assert (mean.a, mean.b) == (pytest.approx(FAST.mean()), pytest.approx(SLOW.mean()))
     assert difference.value == pytest.approx(FAST.mean() - SLOW.mean())
-    assert (difference.verdict, difference.agree) == (Verdict.FAILS, 0)
+    assert (difference.verdict, difference.agree) == (ClaimVerdict.FAILS, 0)
     assert spread.value == pytest.approx(FAST.std(ddof=1) / SLOW.std(ddof=1))
-    assert spread.verdict is Verdict.HOLDS
+    assert spread.verdict is ClaimVerdict.HOLDS
     assert spread.low is not None and spread.high is not None and spread.low < spread.value < spread.high < 1  # type: ignore[operator]
 
 
@@ -128,12 +128,12 @@ def test_the_same_flows_give_the_same_verdicts() -> None:
 )
 def test_a_claim_without_an_interval_says_why(slow: np.ndarray, note: str) -> None:
     one = judged({"4": slow, "10": FAST})["mean"]
-    assert (one.verdict, one.value, one.note) == (Verdict.UNDECIDED, None, note)
+    assert (one.verdict, one.value, one.note) == (ClaimVerdict.UNDECIDED, None, note)
 
 
 def test_few_repetitions_say_nothing_of_a_spread() -> None:
     one = judged({"4": SLOW[:3], "10": FAST[:3]})["spread"]
-    assert (one.low, one.high, one.verdict) == (0, math.inf, Verdict.UNDECIDED)
+    assert (one.low, one.high, one.verdict) == (0, math.inf, ClaimVerdict.UNDECIDED)
 
 
 def test_a_censored_repetition_leaves_means_unknown() -> None:
@@ -152,7 +152,7 @@ def test_a_claim_that_the_quick_form_lacks_is_undecided(tmp_path: Path) -> None:
     made = study(COMPETING)
     write_flows(made, tmp_path, slow_start, quick=True)
     found = {one.claim.id: one for one in claims.judge(read(made, tmp_path, quick=True))}
-    assert (found["C2"].verdict, found["C2"].note) == (Verdict.UNDECIDED, "no cells in the quick form")
+    assert (found["C2"].verdict, found["C2"].note) == (ClaimVerdict.UNDECIDED, "no cells in the quick form")
     assert found["C9"].pairs == 2 * 2
 
 

@@ -19,21 +19,18 @@ from core.untrusted import scrub
 from downloader.schedule.slots import SharedPlan
 from upshift import fleet_plan, fleet_report
 from upshift.commands.fleet_hosts import (
-    INVENTORY,
     OPT_OUTS,
     AsJson,
-    AskBecomePass,
-    Inventory,
-    Limit,
     Name,
     app,
     examine,
     hand_over,
+    on_hosts,
     play,
 )
 from vantage.fleet.examined import campaigns_beside, clock_faults
-from vantage.fleet.inventory import Fleet, open_fleet
-from vantage.fleet.verdicts import Verdict
+from vantage.fleet.inventory import Fleet
+from vantage.fleet.verdicts import HostVerdict
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -44,11 +41,9 @@ _REFRESH_S = 5.0
 """Between two looks of `status --watch`."""
 
 
-@app.command()
+@on_hosts
 def run(
-    inventory: Inventory = INVENTORY,
-    limit: Limit = None,
-    ask_become_pass: AskBecomePass = False,
+    fleet: Fleet,
     force: Annotated[
         bool,
         typer.Option(
@@ -66,7 +61,6 @@ def run(
     that is spoken against is left out, and paused where its clock is wrong; the others start. Every host that answers
     gets the opt-outs. Exit code 1 if a host was left out or failed.
     """
-    fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     name = fleet.campaign()
     plan = fleet_plan.planned(fleet)
     opt_outs = _opt_outs(fleet)
@@ -97,11 +91,9 @@ def run(
     fleet_report.require_all(verdicts)
 
 
-@app.command()
+@on_hosts
 def status(
-    inventory: Inventory = INVENTORY,
-    limit: Limit = None,
-    ask_become_pass: AskBecomePass = False,
+    fleet: Fleet,
     campaign: Name = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Again and again until the campaign has ended on all hosts.")
@@ -114,11 +106,10 @@ def status(
     hosts with a wrong clock, are named on standard error; --watch hands the opt-outs over, and pauses the campaign
     where the clock is more than 3 s from this machine's or another host's. Exit code 1 if a host does not answer.
     """
-    fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     name = fleet.campaign(campaign)
     named: set[str] = set()
 
-    def look() -> dict[str, Verdict]:
+    def look() -> dict[str, HostVerdict]:
         states = play("status", fleet, {"campaign_name": name}, as_json=None)
         _look_after(fleet, name, states, named, mend=watch)
         return states
@@ -135,11 +126,9 @@ def status(
     fleet_report.require_all(states, campaign=name)
 
 
-@app.command()
+@on_hosts
 def collect(
-    inventory: Inventory = INVENTORY,
-    limit: Limit = None,
-    ask_become_pass: AskBecomePass = False,
+    fleet: Fleet,
     campaign: Name = None,
     free: Annotated[
         bool | None, typer.Option("--free/--keep", help="Remove captures on the hosts once they are verified here.")
@@ -151,7 +140,6 @@ def collect(
     Any number of times, while the campaign runs, too: only what is new is copied. A host is trusted with its own
     results only: what the plan of this machine cannot need is refused, and the other hosts are collected.
     """
-    fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     into = fleet.required("collect_into", "a folder on this machine")
     name = fleet.campaign(campaign)
     folder = Path(into) / name
@@ -166,7 +154,7 @@ def collect(
     fleet_report.require_all(verdicts, campaign=name)
 
 
-def _look_after(fleet: Fleet, name: str, states: Mapping[str, Verdict], named: set[str], *, mend: bool) -> None:
+def _look_after(fleet: Fleet, name: str, states: Mapping[str, HostVerdict], named: set[str], *, mend: bool) -> None:
     """Names hosts that may lack opt-outs or have a wrong clock, each once, and with `mend` does something about it."""
     wrong = clock_faults(states, fleet.hosts)
     news = [f"{host}: {clause}" for host, clause in wrong.items() if f"{host} clock" not in named]
@@ -203,7 +191,7 @@ def _opt_outs(fleet: Fleet) -> Path:
     return path
 
 
-def _of_other_plans(known: Mapping[str, Verdict], plan: SharedPlan, name: str) -> dict[str, str]:
+def _of_other_plans(known: Mapping[str, HostVerdict], plan: SharedPlan, name: str) -> dict[str, str]:
     """Host -> its fault, for those that have results of another plan in the campaign's folder.
 
     Raises UsageError if most of the hosts have such: then the campaign is wrong here, and not a host.
@@ -221,7 +209,7 @@ def _of_other_plans(known: Mapping[str, Verdict], plan: SharedPlan, name: str) -
     return {host: f"{fault}; {remedy}" for host, fault in others.items()}
 
 
-def _overridden(host: str, verdict: Verdict) -> Verdict:
+def _overridden(host: str, verdict: HostVerdict) -> HostVerdict:
     """A verdict of the doctor, without effect; what is overridden is named."""
     if verdict.fault is None or verdict.result is None:
         return verdict
@@ -229,12 +217,12 @@ def _overridden(host: str, verdict: Verdict) -> Verdict:
     return replace(verdict, fault=None)
 
 
-def _show(states: Mapping[str, Verdict], *, as_json: bool) -> None:
+def _show(states: Mapping[str, HostVerdict], *, as_json: bool) -> None:
     if as_json:
         typer.echo(dumps(fleet_report.document(states), sort_keys=True))
     else:
         terminal.console(sys.stdout).print(_table(states))
 
 
-def _table(states: Mapping[str, Verdict]) -> Table:
+def _table(states: Mapping[str, HostVerdict]) -> Table:
     return terminal.table(fleet_report.cells(states, time.time()), words=fleet_report.WORDS)

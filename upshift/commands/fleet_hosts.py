@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json as json_format
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -13,32 +15,70 @@ from core.terminal import show_progress as progress_display
 
 if TYPE_CHECKING:
     from vantage.fleet.inventory import Fleet
-    from vantage.fleet.verdicts import Verdict
+    from vantage.fleet.verdicts import HostVerdict
 
-Inventory = Annotated[
-    Path, typer.Option("--inventory", "-i", metavar="INVENTORY", help="Inventory of Ansible: a file, or a folder.")
-]
-Limit = Annotated[
-    str | None, typer.Option("--limit", metavar="HOSTS", help="Only these hosts: names with commas, or a pattern.")
-]
-AskBecomePass = Annotated[
-    bool,
-    typer.Option(
-        "--ask-become-pass", "-K", help="Ask for the password of sudo on the hosts. Not a terminal: a line of input."
-    ),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Progress and result as JSON lines.")]
 Name = Annotated[
     str | None,
     typer.Option("--campaign", metavar="NAME", help="Name of the campaign on the hosts. Default: the inventory's."),
 ]
-INVENTORY = Path("hosts.yml")
 OPT_OUTS = "campaign_opt_out", "the file of opt-outs on this machine, even if it is empty"
 """The variable that every run needs, and what it is."""
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Vantage points on many hosts, by Ansible."
 )
+
+
+_SHARED: Mapping[str, tuple[Any, object]] = {
+    "inventory": (
+        Annotated[
+            Path,
+            typer.Option("--inventory", "-i", metavar="INVENTORY", help="Inventory of Ansible: a file, or a folder."),
+        ],
+        Path("hosts.yml"),
+    ),
+    "limit": (
+        Annotated[
+            str | None,
+            typer.Option("--limit", metavar="HOSTS", help="Only these hosts: names with commas, or a pattern."),
+        ],
+        None,
+    ),
+    "ask_become_pass": (
+        Annotated[
+            bool,
+            typer.Option(
+                "--ask-become-pass",
+                "-K",
+                help="Ask for the password of sudo on the hosts. Not a terminal: a line of input.",
+            ),
+        ],
+        False,
+    ),
+}
+"""The options of every command on hosts, which name the fleet: annotation and default."""
+
+
+def on_hosts(work: Callable[..., None]) -> Callable[..., None]:
+    """Makes `work(fleet, ...)` a command of the group: its options are those that name the fleet, and its own."""
+
+    def command(*, inventory: Path, limit: str | None, ask_become_pass: bool, **own: Any) -> None:
+        from vantage.fleet.inventory import open_fleet
+
+        work(open_fleet(inventory, limit, ask=ask_become_pass), **own)
+
+    hints = get_type_hints(work, localns={"Fleet": object}, include_extras=True)
+    own = list(signature(work).parameters.values())[1:]
+    named = {**_SHARED, **{one.name: (hints[one.name], one.default) for one in own}}
+    parameters = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in named.items()
+    ]
+    command.__name__, command.__doc__ = work.__name__, work.__doc__
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {name: annotation for name, (annotation, _) in named.items()}
+    return app.command()(command)
 
 
 @app.callback()
@@ -84,23 +124,16 @@ def bundle(
         typer.echo(f"{path} ({path.stat().st_size / 1e6:.0f} MB)")
 
 
-@app.command()
-def provision(
-    inventory: Inventory = INVENTORY,
-    limit: Limit = None,
-    ask_become_pass: AskBecomePass = False,
-    json: AsJson = False,
-) -> None:
+@on_hosts
+def provision(fleet: Fleet, json: AsJson = False) -> None:
     """Make hosts vantage points: packages, a user, the bundle, the unit, a page that explains the measurements.
 
     Nothing is done twice: on a host that is ready, nothing changes. A host that lacks something (sudo, space, a Python
     for which there is a bundle) is told before anything is changed on it. Exit code 1 if a host failed.
     """
     from core.errors import UsageError
-    from vantage.fleet.inventory import open_fleet
     from vantage.fleet.runs import control
 
-    fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     bundles = Path(fleet.required("vantage_bundles", "the folder that upshift fleet bundle -o DIR made"))
     if not any(bundles.glob("upshift-bundle-*.tar")):
         raise UsageError(
@@ -113,11 +146,9 @@ def provision(
     )
 
 
-@app.command()
+@on_hosts
 def doctor(
-    inventory: Inventory = INVENTORY,
-    limit: Limit = None,
-    ask_become_pass: AskBecomePass = False,
+    fleet: Fleet,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="First measure the highest rate of each client on each host.")
     ] = False,
@@ -127,19 +158,15 @@ def doctor(
     anything does.
     """
     from upshift import fleet_report
-    from vantage.fleet.inventory import open_fleet
 
-    fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     verdicts = examine(fleet, fleet.shared("campaign_isolation"), calibrate=calibrate, as_json=json)
     fleet_report.show(verdicts, as_json=json, done="a campaign can run here")
     fleet_report.require_all(verdicts)
 
 
-@app.command()
+@on_hosts
 def pause(
-    inventory: Inventory = INVENTORY,
-    limit: Limit = None,
-    ask_become_pass: AskBecomePass = False,
+    fleet: Fleet,
     campaign: Name = None,
     until: Annotated[
         str | None,
@@ -148,48 +175,30 @@ def pause(
     json: AsJson = False,
 ) -> None:
     """Let no host start a measurement run until `upshift fleet resume`; the present ones end first."""
-    _ask(
-        "pause",
-        inventory,
-        limit,
-        ask_become_pass,
-        campaign,
-        {"campaign_paused": True, "campaign_pause_until": until or ""},
-        json,
-    )
+    _ask("pause", fleet, campaign, {"campaign_paused": True, "campaign_pause_until": until or ""}, json)
 
 
-@app.command()
-def resume(
-    inventory: Inventory = INVENTORY,
-    limit: Limit = None,
-    ask_become_pass: AskBecomePass = False,
-    campaign: Name = None,
-    json: AsJson = False,
-) -> None:
+@on_hosts
+def resume(fleet: Fleet, campaign: Name = None, json: AsJson = False) -> None:
     """End a pause on all hosts."""
-    _ask("pause", inventory, limit, ask_become_pass, campaign, {"campaign_paused": False}, json, done="goes on")
+    _ask("pause", fleet, campaign, {"campaign_paused": False}, json, done="goes on")
 
 
-@app.command()
+@on_hosts
 def stop(
-    inventory: Inventory = INVENTORY,
-    limit: Limit = None,
-    ask_become_pass: AskBecomePass = False,
+    fleet: Fleet,
     campaign: Name = None,
     wait: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Longest time to wait for its end.")] = 330,
     json: AsJson = False,
 ) -> None:
     """End a campaign on all hosts after its present measurement runs; `upshift fleet run` resumes it."""
-    _ask("stop", inventory, limit, ask_become_pass, campaign, {"campaign_stop_wait": round(wait)}, json, done="stopped")
+    _ask("stop", fleet, campaign, {"campaign_stop_wait": round(wait)}, json, done="stopped")
 
 
-@app.command()
+@on_hosts
 def optout(
+    fleet: Fleet,
     entries: Annotated[list[str], typer.Argument(metavar="ADD...", help="Domains or prefixes to leave alone.")],
-    inventory: Inventory = INVENTORY,
-    limit: Limit = None,
-    ask_become_pass: AskBecomePass = False,
     json: AsJson = False,
 ) -> None:
     """Leave domains and prefixes alone from now on, on all hosts: all campaigns there, present and to come.
@@ -198,32 +207,23 @@ def optout(
     campaigns obey within seconds. A host that does not answer gets it later: upshift fleet status names it until then.
     """
     from core.outreach import opt_out
-    from vantage.fleet.inventory import open_fleet
 
     wanted = opt_out.checked(entries)
-    fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     kept = Path(fleet.required(*OPT_OUTS))
     opt_out.add(kept, wanted)
     opt_out.listed(kept)  # refused here with the line, rather than by every host
     _end(hand_over(fleet, kept, as_json=json), as_json=json, done="left alone from now on")
 
 
-@app.command()
-def teardown(
-    inventory: Inventory = INVENTORY,
-    limit: Limit = None,
-    ask_become_pass: AskBecomePass = False,
-    json: AsJson = False,
-) -> None:
+@on_hosts
+def teardown(fleet: Fleet, json: AsJson = False) -> None:
     """Take away what provisioning added to the hosts; their results stay."""
-    from vantage.fleet.inventory import open_fleet
     from vantage.fleet.runs import control
 
-    fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     _end(play("teardown", fleet, {"vantage_control": control()}, as_json=json), as_json=json, done="taken away")
 
 
-def play(playbook: str, fleet: Fleet, variables: dict[str, Any], *, as_json: bool | None) -> dict[str, Verdict]:
+def play(playbook: str, fleet: Fleet, variables: dict[str, Any], *, as_json: bool | None) -> dict[str, HostVerdict]:
     """Runs a playbook on the selected hosts, with progress on standard error (None: without)."""
     from vantage.fleet import runs
 
@@ -234,12 +234,14 @@ def play(playbook: str, fleet: Fleet, variables: dict[str, Any], *, as_json: boo
         return runs.on_hosts(task, fleet.path, fleet.selected, progress=progress)
 
 
-def hand_over(fleet: Fleet, opt_outs: Path, *, as_json: bool | None) -> dict[str, Verdict]:
+def hand_over(fleet: Fleet, opt_outs: Path, *, as_json: bool | None) -> dict[str, HostVerdict]:
     """Adds the control machine's list of opt-outs to that of each selected host, which confirms that it has it."""
     return play("optout", fleet, {"campaign_opt_out": str(opt_outs)}, as_json=as_json)
 
 
-def examine(fleet: Fleet, isolation: str, *, calibrate: bool, as_json: bool, campaign: str = "") -> dict[str, Verdict]:
+def examine(
+    fleet: Fleet, isolation: str, *, calibrate: bool, as_json: bool, campaign: str = ""
+) -> dict[str, HostVerdict]:
     """The doctor's verdict on each selected host: what speaks against a campaign there is its fault.
 
     Args:
@@ -262,23 +264,18 @@ def examine(fleet: Fleet, isolation: str, *, calibrate: bool, as_json: bool, cam
 
 def _ask(
     playbook: str,
-    inventory: Path,
-    limit: str | None,
-    ask_become_pass: bool,
+    fleet: Fleet,
     campaign: str | None,
     variables: dict[str, Any],
     as_json: bool,
     done: str = "asked",
 ) -> None:
-    from vantage.fleet.inventory import open_fleet
-
-    fleet = open_fleet(inventory, limit, ask=ask_become_pass)
     name = fleet.campaign(campaign)
     verdicts = play(playbook, fleet, {"campaign_name": name, **variables}, as_json=as_json)
     _end(verdicts, as_json=as_json, done=done, campaign=name)
 
 
-def _end(verdicts: dict[str, Verdict], *, as_json: bool, done: str, campaign: str | None = None) -> None:
+def _end(verdicts: dict[str, HostVerdict], *, as_json: bool, done: str, campaign: str | None = None) -> None:
     from upshift import fleet_report
 
     fleet_report.show(verdicts, as_json=as_json, done=done)

@@ -40,6 +40,14 @@ def inspect(
     jobs: Annotated[
         int | None, typer.Option("--jobs", min=1, help="Captures read at once. Default: one per core.")
     ] = None,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again",
+            help="Read all captures that are there. Default: only those in which this very code has not looked yet, "
+            "right after the measurement run.",
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Progress and one result per folder as JSON lines.")] = False,
 ) -> None:
     """Make downloads.parquet with KPIs and the proof of treatment again, from journals and captures.
@@ -56,7 +64,7 @@ def inspect(
     inspections = []
     for folder in folders:
         with progress_display.show_progress(as_json=json) as progress:
-            inspections.append(inspect_campaign(folder, factors=FACTORS, progress=progress, jobs=jobs))
+            inspections.append(inspect_campaign(folder, factors=FACTORS, progress=progress, jobs=jobs, again=again))
         typer.echo(dumps(asdict(inspections[-1])) if json else inspections[-1].sentence())
     require_evidence(inspections)
 

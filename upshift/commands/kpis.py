@@ -126,14 +126,14 @@ def _leave_quietly() -> None:
 def _connections(
     captures: list[Path], *, as_json: bool, out: Path | None, rules: RulesName, series: bool, jobs: int | None
 ) -> None:
-    from analysis.captures.export import document, row, table_writer
+    from analysis.captures.export import KpiSummary, document, row, table_writer
     from analysis.captures.scan import find_captures
-    from analysis.captures.summary import KpiSummary
 
     paths = [path for named in captures for path in find_captures(named)]
     alone = len(paths) == 1
     summary = KpiSummary() if out is None and not as_json else None
     refused: list[UsageError] = []
+    rows = 0
     with ExitStack() as stack:
         writer = stack.enter_context(table_writer(out)) if out is not None else None
         for reader in _with_progress(paths, rules=rules, series=series, jobs=jobs):
@@ -147,6 +147,7 @@ def _connections(
                 for connection in reader:
                     if writer is not None:
                         writer.add(row(reader.path, connection))
+                        rows += 1
                     if as_json:
                         print(document(reader.path, connection))  # noqa: T201 - standard output is the product
                     if summary is not None:
@@ -163,8 +164,8 @@ def _connections(
             raise UsageError(
                 "none of these files is a capture", where=", ".join(map(str, captures)), remedy="see above"
             )
-    if out is not None and writer is not None:
-        typer.echo(f"{out}: {writer.rows} connections of {len(paths) - len(refused)} captures", err=True)
+    if out is not None:
+        typer.echo(f"{out}: {rows} connections of {len(paths) - len(refused)} captures", err=True)
     if summary is not None:
         summary.show()
     if refused:

@@ -26,6 +26,7 @@ from downloader.campaign.expected import USUAL, PathGuess
 from downloader.campaign.limits import Captures
 from downloader.execution.run import check_limits
 from downloader.limits.opt_out import block_lists
+from downloader.schedule.slots import SharedPlan
 from upshift.estimate import Estimate, OwnerTraffic, Paths, Rates, estimate
 from upshift.shared_plan import shared_plan, topology_of
 
@@ -79,7 +80,13 @@ def plan(
     if json:
         typer.echo(
             dumps(
-                {**asdict(expected), "targets_for_5_percent": needed, "last_day": expected.last_day, "prices": prices},
+                {
+                    **asdict(expected),
+                    "targets_for_5_percent": needed,
+                    "without_http3": [target.domain for target in shared.without_http3],
+                    "last_day": expected.last_day,
+                    "prices": prices,
+                },
                 default=str,
             )
         )
@@ -92,7 +99,7 @@ def plan(
             f"An effect of 5 % on all targets is found with 90 % power from {_count(needed, 'target')} on ({enough} "
             f"{expected.targets}), if the time of a download has {noise:g} % of noise (--noise).",
         )
-    for sentence in (*_disk(loaded, expected), *_left_alone(loaded, shared.targets)):
+    for sentence in (*_disk(loaded, expected), *_without_http3(shared), *_left_alone(loaded, shared.targets)):
         terminal.print_line(terminal.console(sys.stdout), sentence)
     if loaded.topology is None:
         costs = _costs(expected, prices if any(prices.values()) else None)
@@ -143,6 +150,17 @@ def _disk(campaign: Campaign, expected: Estimate) -> Iterator[str]:
             else f"Without captures it needs {size_text(kept)}, so the campaign will pause."
         )
     )
+
+
+def _without_http3(plan: SharedPlan) -> Iterator[str]:
+    """What is not planned, as it could only fail."""
+    left = {(target.domain, target.url) for target in plan.targets}
+    gone = sum((target.domain, target.url) not in left for target in plan.without_http3)
+    if plan.without_http3:
+        yield (
+            f"Not planned over QUIC: {_count(len(plan.without_http3), 'target')} known to be without HTTP/3 (column "
+            f"quic of the targets){f'; nothing else is left for {gone} of them' if gone else ''}."
+        )
 
 
 def _left_alone(campaign: Campaign, targets: Sequence[Target]) -> Iterator[str]:

@@ -161,8 +161,9 @@ def tables(
     high). Intervals are 95 %, with domains as their unit; below 10 domains there are none, and below 10 pairs there
     are counts instead of percentages. The rows are the comparisons of the campaign file (`[[comparisons]]`). The
     typical speed-up is Hodges and Lehmann's estimate, gain and lose are the domains that are at least 2 % faster or
-    slower, q is the false discovery rate over all tests; the verdict is faster or slower (at least, or perhaps less
-    than 2 %), equivalent, mixed by what tells who gains, or undecided.
+    slower (in brackets: of two equal configurations, by chance alone), q is the false discovery rate over all tests;
+    the verdict is faster or slower (at least 2 %, perhaps less, or at these providers: counted once each, their
+    interval holds 1), equivalent, mixed by what tells who gains, or undecided.
     By dose, each row of an option is split into runs in which it took effect (ECN: a mark was seen) and others.
     Written to DIR/tables/: table1, configurations, table2, splits, dose, client_effects and limiters as .csv, .md, and
     pairs.parquet, a row per pair; what is made with quirks or beside a paper to DIR/tables/published/.

@@ -73,7 +73,7 @@ class KernelClient:
             self._child.stop()
 
 
-class Prober:
+class LaneProber:
     """iwprobe, from the vantage point's prober address.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Any
 from core.files.study import Cell, Ending
 from core.files.study_terms import Knobs
 from survey.iw.wire import MOST_BYTES, MOST_FETCHED_BYTES, Mode, ProbeRequest, ProbeVerdict
-from upshift.study.clients import EndedError, KernelClient, Prober
+from upshift.study.clients import EndedError, KernelClient, LaneProber
 from vantage.lab.addresses import window_addresses
 from vantage.lab.lab import Lab
 from vantage.lab.topology import PathSpec, Sending
@@ -42,7 +42,7 @@ _MODES = {"iw": Mode.IW, "fetch": Mode.FETCH, "again": Mode.AGAIN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RepetitionEnd:
     """How a repetition ended."""
 
     ending: Ending
@@ -71,7 +71,7 @@ class Lane:
         self._before = linux.read_sysctls(self._node.run, set(sysctls)) if sysctls else {}
         self._present = dict(self._before)
         fifo = lab.plan.fifo_priority or 0
-        self.client, self._prober = KernelClient(self._place, fifo), Prober(self._place, number, fifo)
+        self.client, self._prober = KernelClient(self._place, fifo), LaneProber(self._place, number, fifo)
 
     def close(self) -> None:
         """Ends the programs, and restores the settings of the server's node."""
@@ -138,7 +138,7 @@ class Lane:
                 return None
         return f"the elephant has {share:.1%} of the link and {'a' if dropped else 'no'} drop after {FILL_S:g} s"
 
-    def once(self, cell: Cell, name: str) -> Outcome:
+    def once(self, cell: Cell, name: str) -> RepetitionEnd:
         """One repetition of a cell of the block that was prepared.
 
         Args:
@@ -157,19 +157,19 @@ class Lane:
         self._emulator.ask("forget_flows", a=client, b=address)
         before = self._snapshot()
         if knobs.client == "kernel":
-            found, waited_ms, ended = self._load(knobs, address, rival_first=chance.random() < 0.5)
+            metrics, waited_ms, ended = self._load(knobs, address, rival_first=chance.random() < 0.5)
         else:
-            found, waited_ms, ended = self._probe(knobs, address)
+            metrics, waited_ms, ended = self._probe(knobs, address)
         flows = self._emulator.ask("flows", a=client, b=address)["flows"]
-        if "ports" in found:  # a rival may come from the same address
-            flows = [flow for flow in flows if {flow["sport"], flow["dport"]} & found["ports"]]
-        found["drops"] = sum(flow["loss"] + flow["tail"] + flow["aqm"] for flow in flows)
+        if "ports" in metrics:  # a rival may come from the same address
+            flows = [flow for flow in flows if {flow["sport"], flow["dport"]} & metrics["ports"]]
+        metrics["drops"] = sum(flow["loss"] + flow["tail"] + flow["aqm"] for flow in flows)
         late_ms = max((flow["lateness_max_ns"] for flow in flows), default=0) / 1e6
-        reason = self._fault(before, waited_ms, late_ms, found["spent_ms"])
+        reason = self._fault(before, waited_ms, late_ms, metrics["spent_ms"])
         self._rest(knobs, chance.random())
         if ended is Ending.CENSORED:
-            return Outcome(ending=ended, reason=f"longer than {CENSORED_S:g} s", metrics=found)
-        return Outcome(ending=Ending.DISTURBED if reason else ended, reason=reason, metrics=found)
+            return RepetitionEnd(ending=ended, reason=f"longer than {CENSORED_S:g} s", metrics=metrics)
+        return RepetitionEnd(ending=Ending.DISTURBED if reason else ended, reason=reason, metrics=metrics)
 
     def _fault(self, before: Mapping[str, Any], waited_ms: float, late_ms: float, time_ms: float) -> str:
         """Why the repetition is void; empty if it is not."""
@@ -198,7 +198,7 @@ class Lane:
             return f"/?answer={size}{query}", size
 
         rival = knobs.beside.startswith("rival")
-        told = self.client.ask(
+        reply = self.client.ask(
             op="load",
             address=address,
             html=answer(knobs.html) if knobs.html else None,
@@ -210,21 +210,21 @@ class Lane:
             limit_s=CENSORED_S,
             gap_ms=knobs.rtt_ms / 2,
         )
-        ending, ends = Ending(told["outcome"]), told["connections"]
-        time_ms = CENSORED_S * 1000 if ending is Ending.CENSORED else told["ns"] / 1e6
-        told |= self._beside(knobs, time_ms)
-        found = {
+        ending, ends = Ending(reply["outcome"]), reply["connections"]
+        time_ms = CENSORED_S * 1000 if ending is Ending.CENSORED else reply["ns"] / 1e6
+        reply |= self._beside(knobs, time_ms)
+        metrics = {
             "time_ms": time_ms,
             "spent_ms": time_ms,
-            "ports": set(told["ports"]),
-            "flights": told["flights"],
+            "ports": set(reply["ports"]),
+            "flights": reply["flights"],
             "rounds": rounds(knobs, time_ms),
             "retransmissions": sum(end["retransmissions"] for end in ends) if ends else None,
             "timeouts": None if not ends or ends[0]["timeouts"] is None else sum(end["timeouts"] for end in ends),
             "window": max((end["window"] for end in ends), default=None),
-            **{name: told.get(name) for name in ("neighbour_mbit", "voice_p50_ms", "voice_p99_ms", "voice_lost")},
+            **{name: reply.get(name) for name in ("neighbour_mbit", "voice_p50_ms", "voice_p99_ms", "voice_lost")},
         }
-        return found, told["waited_s"] * 1e3 + sum(end["waited_ns"] for end in ends) / 1e6, ending
+        return metrics, reply["waited_s"] * 1e3 + sum(end["waited_ns"] for end in ends) / 1e6, ending
 
     def _beside(self, knobs: Knobs, spent_ms: float) -> dict[str, Any]:
         """What the neighbour got, over a span that does not depend on the flow unless that takes longer."""
@@ -260,8 +260,8 @@ class Lane:
             return {"segments": reply.flight_segments, "spent_ms": time_ms}, waited_ms, Ending.OK
         times = [arrival.at_us for arrival in reply.arrivals]
         flights = 1 + sum(later - earlier > knobs.rtt_ms * 500 for earlier, later in itertools.pairwise(times))
-        found = {"time_ms": time_ms, "spent_ms": time_ms, "flights": flights, "rounds": rounds(knobs, time_ms)}
-        return found, waited_ms, Ending.OK
+        metrics = {"time_ms": time_ms, "spent_ms": time_ms, "flights": flights, "rounds": rounds(knobs, time_ms)}
+        return metrics, waited_ms, Ending.OK
 
     def _snapshot(self) -> dict[str, Any]:
         return self._emulator.ask("snapshot", pairs=self._pairs)

@@ -23,8 +23,8 @@ from core.files.study_terms import METRICS
 from core.outreach.ledger import Ledger, LedgerEntry
 from core.terminal import Progress
 from upshift.study.clients import EndedError
-from upshift.study.lane import CLIENT, Lane, Outcome
-from upshift.study.schedule import Agenda, Block, blocks, makespan, repetitions, spoken
+from upshift.study.lane import CLIENT, Lane, RepetitionEnd
+from upshift.study.schedule import Agenda, LaneBlock, blocks, makespan, repetitions, spoken
 from vantage.lab import control
 from vantage.lab.lab import Lab, open_lab
 
@@ -32,8 +32,6 @@ Say = Callable[[str], None]
 """Shows a line to the user."""
 
 TOPOLOGY = "studies"
-MOST_LANES = 4
-"""Servers of the topology."""
 MOST_REPEATS = 3
 """How often a void repetition is repeated."""
 MOST_BREAKDOWNS = 3
@@ -45,7 +43,7 @@ RECEIVE_BUFFER = (2 * INITRWND * 1460, 64 << 20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSummary:
+class StudySummary:
     """What a run came to."""
 
     endings: Counter[str]
@@ -70,7 +68,7 @@ class StudyLedger(Ledger):
         return {entry.domain for entry, _, _ in self.results()}
 
 
-def run_study(study: Study, out: Path, *, quick: bool, lanes: int, progress: Progress, say: Say) -> RunSummary:
+def run_study(study: Study, out: Path, *, quick: bool, lanes: int, progress: Progress, say: Say) -> StudySummary:
     """Makes all repetitions that a folder lacks; writes the study, `flows.parquet` and `environment.json`.
 
     Raises:
@@ -85,12 +83,12 @@ def run_study(study: Study, out: Path, *, quick: bool, lanes: int, progress: Pro
             with closing(StudyLedger(out / "ledger.sqlite", plan)) as ledger:
                 ledger.fill(study, quick=quick)
                 keep(study, out, quick=quick)
-                report = Report(study, ledger, out, progress=progress, say=say)
+                report = StudyProgress(study, ledger, out, progress=progress, say=say)
                 try:
                     _make_all(study, ledger, report, quick=quick, lanes=lanes)
                 finally:
                     write_flows(study, ledger, out / FLOWS_FILE, quick=quick)
-                return RunSummary(endings=ledger.counts()[1], void=report.void)
+                return StudySummary(endings=ledger.counts()[1], void=report.void)
         except sqlite3.OperationalError as error:
             remedy = "free some space there, then run the same command again"
             raise PlaceError(f"results cannot be written ({error})", where=str(out), remedy=remedy) from None
@@ -109,7 +107,7 @@ def check_kernel(study: Study) -> None:
                 continue  # it is there, and only the lab may choose it
 
 
-class Report:
+class StudyProgress:
     """Records repetitions as they end, and shows how far the run is."""
 
     def __init__(self, study: Study, ledger: StudyLedger, out: Path, *, progress: Progress, say: Say) -> None:
@@ -127,7 +125,7 @@ class Report:
         if not client_fifo or not timing["servers_fifo_priority"]:
             self.say("client and senders have no real-time priority here (SCHED_FIFO): more flows will be void")
 
-    def add(self, name: str, outcome: Outcome, *, final: bool) -> None:
+    def add(self, name: str, outcome: RepetitionEnd, *, final: bool) -> None:
         """A repetition, or an attempt that was void."""
         disturbed = outcome.ending is Ending.DISTURBED
         self.void += disturbed
@@ -141,7 +139,7 @@ class Report:
         self.progress.update(task, done=self.done, total=self._total, failed=self._disturbed, note=note)
 
 
-def _make_all(study: Study, ledger: StudyLedger, report: Report, *, quick: bool, lanes: int) -> None:
+def _make_all(study: Study, ledger: StudyLedger, report: StudyProgress, *, quick: bool, lanes: int) -> None:
     """Makes what is missing, in a new lab where one breaks."""
     folder = control.lab_of(TOPOLOGY)
     control.wait_abandoned(folder)
@@ -162,7 +160,7 @@ def _make_all(study: Study, ledger: StudyLedger, report: Report, *, quick: bool,
             report.say(f"{error.what}: the lab is built again")
 
 
-def make(lab: Lab, study: Study, waiting: Sequence[Block], *, lanes: int, report: Report) -> None:
+def make(lab: Lab, study: Study, waiting: Sequence[LaneBlock], *, lanes: int, report: StudyProgress) -> None:
     """Makes these blocks in a lab. Raises what ended a lane."""
     client = lab.place(CLIENT)
     client.claim()
@@ -176,7 +174,7 @@ def make(lab: Lab, study: Study, waiting: Sequence[Block], *, lanes: int, report
                 Sysctl(name="net.ipv4.tcp_rmem", value=str(most), field=2),
             ]
         )
-        workers = [Worker(lab, number, study, agenda, reports) for number in range(1, lanes + 1)]
+        workers = [LaneWorker(lab, number, study, agenda, reports) for number in range(1, lanes + 1)]
         for worker in workers:
             worker.start()
         running, begun = len(workers), False
@@ -196,7 +194,7 @@ def make(lab: Lab, study: Study, waiting: Sequence[Block], *, lanes: int, report
             agenda.stop()
 
 
-class Worker(threading.Thread):
+class LaneWorker(threading.Thread):
     """A lane at work: makes blocks, and reports each attempt, then None or what ended it."""
 
     def __init__(self, lab: Lab, number: int, study: Study, agenda: Agenda, reports: queue.Queue[Any]) -> None:
@@ -214,7 +212,7 @@ class Worker(threading.Thread):
         except BaseException as error:  # the main thread raises it
             self._reports.put(error)
 
-    def _make(self, lane: Lane, block: Block) -> None:
+    def _make(self, lane: Lane, block: LaneBlock) -> None:
         prepared, broken = False, None
         for name, cell in block.work:
             attempts = breakdowns = 0
@@ -233,8 +231,8 @@ class Worker(threading.Thread):
                 self._reports.put((name, outcome, final, lane.fifo_priority))
 
 
-def _disturbed(reason: str) -> Outcome:
-    return Outcome(ending=Ending.DISTURBED, reason=reason, metrics={})
+def _disturbed(reason: str) -> RepetitionEnd:
+    return RepetitionEnd(ending=Ending.DISTURBED, reason=reason, metrics={})
 
 
 def write_flows(study: Study, ledger: StudyLedger, path: Path, *, quick: bool) -> None:

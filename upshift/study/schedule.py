@@ -23,13 +23,13 @@ AGAIN = 1.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class LaneBlock:
     """Repetitions on one path beside the same thing, in the order in which they are made."""
 
     level: object
     """Value of the study's lanes; blocks of one level are never made at the same time."""
     knobs: Knobs
-    """Of its first cell: what `Lane.prepare` needs is the same in all."""
+    """Those of its first cell: what `Lane.prepare` needs is the same in all."""
     work: tuple[tuple[str, Cell], ...]
     """Names in the ledger, and cells."""
 
@@ -53,7 +53,7 @@ def repetitions(study: Study, *, quick: bool) -> Iterator[tuple[str, Cell]]:
             yield f"{number}/{repetition}", cell
 
 
-def blocks(study: Study, names: set[str], *, quick: bool) -> list[Block]:
+def blocks(study: Study, names: set[str], *, quick: bool) -> list[LaneBlock]:
     """The blocks of these repetitions, in random order, and in each its repetitions in random order."""
     order = random.Random(study.seed)
     members: dict[str, list[tuple[str, Cell]]] = {}
@@ -67,7 +67,7 @@ def blocks(study: Study, names: set[str], *, quick: bool) -> list[Block]:
         cell = work[0][1]
         level = cell.values[study.lanes] if study.lanes else None
         left = tuple(pair for pair in work if pair[0] in names)
-        made.append(Block(level=level, knobs=cell.knobs, work=left))
+        made.append(LaneBlock(level=level, knobs=cell.knobs, work=left))
     order.shuffle(made)
     return [block for block in made if block.work]
 
@@ -75,13 +75,13 @@ def blocks(study: Study, names: set[str], *, quick: bool) -> list[Block]:
 class Agenda:
     """Hands out blocks to lanes: never two of a level at once, and no more rate at once than the emulator keeps to."""
 
-    def __init__(self, blocks: Sequence[Block]) -> None:
+    def __init__(self, blocks: Sequence[LaneBlock]) -> None:
         self._waiting = list(blocks)
-        self._running: list[Block] = []
+        self._running: list[LaneBlock] = []
         self._changed = threading.Condition()
         self._stopped = False
 
-    def take(self) -> Block | None:
+    def take(self) -> LaneBlock | None:
         """Takes the next block that may run beside those that do; None if there is none."""
         used = sum(block.mbit for block in self._running)
         levels = {block.level for block in self._running}
@@ -92,7 +92,7 @@ class Agenda:
                 return block
         return None
 
-    def begin(self) -> Block | None:
+    def begin(self) -> LaneBlock | None:
         """Takes a block, once one fits; None if there is nothing left."""
         with self._changed:
             while self._waiting and not self._stopped:
@@ -101,7 +101,7 @@ class Agenda:
                 self._changed.wait()
             return None
 
-    def end(self, block: Block) -> None:
+    def end(self, block: LaneBlock) -> None:
         """Gives its rate and its level free."""
         with self._changed:
             self._running.remove(block)
@@ -118,10 +118,10 @@ class Agenda:
         return self._stopped
 
 
-def makespan(waiting: Sequence[Block], lanes: int) -> float:
+def makespan(waiting: Sequence[LaneBlock], lanes: int) -> float:
     """About how long blocks take in so many lanes [s]."""
     agenda, now = Agenda(waiting), 0.0
-    running: list[tuple[float, int, Block]] = []
+    running: list[tuple[float, int, LaneBlock]] = []
     for number in itertools.count():
         if len(running) < lanes and (block := agenda.take()) is not None:
             heapq.heappush(running, (now + block.seconds, number, block))

@@ -129,7 +129,7 @@ class Pinned:
 
     requirement: Requirement
     hashes: tuple[str, ...]
-    """Of all its files, such as `sha256:...`."""
+    """Hashes of all its files, such as `sha256:...`."""
 
     def applies_to(self, python: str) -> bool:
         """Whether CPython of this version on Linux (x86_64) needs it."""

@@ -96,7 +96,7 @@ class Collected:
     again: bool = False
     """Something is not as the snapshot says (a capture was dropped, a disk is bad): take another, and copy again."""
     sha256: str = ""
-    """Of the snapshot.json that was used."""
+    """SHA-256 of the snapshot.json that was used."""
 
 
 def collect(job: Job, needs: Needs) -> Collected:

@@ -10,7 +10,7 @@ from typing import Any
 from core.system.this_host import MOST_APART_S
 from core.untrusted import scrub
 from vantage.fleet.inventory import Host
-from vantage.fleet.verdicts import MOST_CHARACTERS, Account, Interval, Verdict, account_of
+from vantage.fleet.verdicts import MOST_CHARACTERS, Account, HostVerdict, Interval, account_of
 
 _CLOCK, _NAT = "time of day", "NAT"
 """Findings that some fleets do without."""
@@ -75,7 +75,7 @@ def _clause(finding: Mapping[str, Any]) -> str:
     return scrub(clause, most=MOST_CHARACTERS)
 
 
-def clock_faults(verdicts: Mapping[str, Verdict], hosts: Mapping[str, Host]) -> dict[str, str]:
+def clock_faults(verdicts: Mapping[str, HostVerdict], hosts: Mapping[str, Host]) -> dict[str, str]:
     """Host -> why no turns can be taken by its clock, as a clause; without those that are near enough to all.
 
     A host that is far from the control machine says nothing about the others. Hosts that did not tell their time, and

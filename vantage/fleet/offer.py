@@ -19,7 +19,7 @@ from core.files.disk import size_text
 from core.untrusted import scrub
 
 SCHEMA = 1
-"""Of `snapshot.json`."""
+"""Version of `snapshot.json`."""
 
 JOURNAL, STATUS, CAPTURES = "journal.sqlite", "status.json", "captures"
 
@@ -85,7 +85,7 @@ class Offer:
 
     @property
     def bytes(self) -> int:
-        """Of all files."""
+        """Bytes of all files together."""
         return sum(file.bytes for file in (*self.small, *self.captures))
 
 

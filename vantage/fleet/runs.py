@@ -27,7 +27,7 @@ from core.errors import PlaceError, not_installed
 from core.system import signals
 from core.terminal import Progress
 from vantage.doctor.ceilings import calibration_file
-from vantage.fleet.verdicts import Verdict, verdicts
+from vantage.fleet.verdicts import HostVerdict, verdicts
 
 KEPT = 5
 """Runs whose artefacts are kept."""
@@ -52,7 +52,7 @@ _QUICK = {
     "ANSIBLE_SSH_ARGS": "-o ControlMaster=no -o ControlPath=none -o ConnectTimeout=8 -o ServerAliveInterval=4 "
     "-o ServerAliveCountMax=2",
 }
-"""Of tasks that only look: without shared connections, as one to a host that went away hangs for half a minute."""
+"""Environment of tasks that only look: without shared connections, as one to a host that is gone hangs for 30 s."""
 
 
 def files() -> Path:
@@ -101,7 +101,7 @@ class Task:
     module: str | None = None
     """Or a module, on all hosts of the group `vantage`."""
     arguments: str = ""
-    """Of the module."""
+    """Arguments of the module."""
     variables: Mapping[str, Any] = field(default_factory=dict)
     """Extra variables, which outrank those of the inventory."""
     quick: bool = False
@@ -114,7 +114,7 @@ class Task:
         return self.playbook or self.module or ""
 
 
-def on_hosts(task: Task, inventory: Path, hosts: Sequence[str], *, progress: Progress | None) -> dict[str, Verdict]:
+def on_hosts(task: Task, inventory: Path, hosts: Sequence[str], *, progress: Progress | None) -> dict[str, HostVerdict]:
     """Runs a task on some hosts of an inventory; host -> verdict.
 
     Ansible gives up where all hosts of a batch have failed (`serial`). The rest is then run by itself, so that one
@@ -124,7 +124,7 @@ def on_hosts(task: Task, inventory: Path, hosts: Sequence[str], *, progress: Pro
         UsageError: Ansible is not installed.
         KeyboardInterrupt: the user stopped it.
     """
-    through: dict[str, Verdict] = {}
+    through: dict[str, HostVerdict] = {}
     left = list(hosts)
     shown = _Shown(task, hosts, progress)
     while left:

@@ -16,7 +16,7 @@ from core.files.config import build
 from core.untrusted import scrub
 
 MOST_CHARACTERS = 600
-"""Of a host's fault, which is its own words or those of a program there."""
+"""Longest sentence about a host's fault, which is its own words or those of a program there."""
 
 UNTOUCHED = "it was not reached: Ansible ended before its turn"
 
@@ -57,7 +57,7 @@ def _unix(text: str) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class HostVerdict:
     """One host after a run."""
 
     fault: str | None
@@ -91,7 +91,7 @@ class _Seen:
     """Faults of the items of a loop, whose task says only that some failed."""
 
 
-def verdicts(hosts: Iterable[str], events: Iterable[Mapping[str, Any]]) -> dict[str, Verdict]:
+def verdicts(hosts: Iterable[str], events: Iterable[Mapping[str, Any]]) -> dict[str, HostVerdict]:
     """Host -> verdict, from ansible-runner's events. A failure that was ignored or rescued is none.
 
     A host that failed in no task and is missing from the final counts was never reached.
@@ -129,18 +129,18 @@ def _note(seen: _Seen, event: str, data: Mapping[str, Any]) -> None:
         seen.loop.clear()
 
 
-def _verdict(host: str, seen: _Seen, stats: Mapping[str, Mapping[str, int]] | None) -> Verdict:
+def _verdict(host: str, seen: _Seen, stats: Mapping[str, Mapping[str, int]] | None) -> HostVerdict:
     if stats is None:  # Ansible was killed, or refused to start
         fault = seen.fault or UNTOUCHED
     elif stats.get("dark", {}).get(host) or stats.get("failures", {}).get(host):
         fault = seen.fault or "it failed, and Ansible does not say why"
     elif host in stats.get("processed", {}):
         changed = stats.get("changed", {}).get(host, 0)
-        return Verdict(fault=None, changed=changed, result=seen.result, note=seen.note, clock_offset_s=seen.offset)
+        return HostVerdict(fault=None, changed=changed, result=seen.result, note=seen.note, clock_offset_s=seen.offset)
     else:
         fault = UNTOUCHED
     changed = (stats or {}).get("changed", {}).get(host, 0)
-    return Verdict(fault=fault, unreachable=seen.unreachable, changed=changed, result=seen.result)
+    return HostVerdict(fault=fault, unreachable=seen.unreachable, changed=changed, result=seen.result)
 
 
 def sentence(answer: Mapping[str, Any]) -> str:

@@ -219,7 +219,7 @@ INVALID = "conntrack_invalid"
 """The counter of packets that connection tracking called invalid."""
 
 INTERFACE_PREFIX = "ups"
-"""Of the names of the host's ends of pairs."""
+"""Beginning of the names of the host's ends of pairs."""
 
 
 def host_table(

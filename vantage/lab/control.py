@@ -19,6 +19,7 @@ from core.files.disk import write_json
 from core.system import process
 from core.terminal import Progress
 from vantage.lab.planner import make_plan
+from vantage.lab.roles import check_quic_here
 from vantage.lab.state import LabFolder, all_labs, lab_folder
 from vantage.lab.topology import Topology
 from vantage.lab.topology_file import find_topology, load_topology
@@ -50,10 +51,11 @@ def up(
     Raises:
         LabError: a lab of that name is up already, or it could not be built; then nothing is left of it.
         PlaceError: a program or permission is missing.
-        UsageError: the topology is not valid.
+        UsageError: the topology is not valid, or asks for a QUIC server that this machine has only without QUIC.
     """
     path = find_topology(name)
     topology = load_topology(path)
+    check_quic_here(topology, where=str(path))
     folder = lab_folder(topology.name)
     wait_abandoned(folder)
     with folder.locked() as lock:

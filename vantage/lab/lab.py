@@ -21,6 +21,7 @@ from vantage.lab.state import LabFolder
 from vantage.lab.topology import PathSpec, Topology
 from vantage.lab.topology_file import find_topology, load_topology
 from vantage.linux.cpu import CpusAwake
+from vantage.linux.environment import first_line
 
 
 class Lab:
@@ -138,7 +139,10 @@ class Lab:
 
     def truth(self) -> dict[str, Any]:
         """The document `lab.json` of docs/design/house.md: the programmed properties of every path."""
-        return truth.document(self.topology, self.plan.addresses, timing=self.timing())
+        versions = {
+            name: (first_line(argv) or "").rpartition(": ")[2] or None for name, argv in self.plan.versions.items()
+        }
+        return truth.document(self.topology, self.plan.addresses, timing=self.timing(), versions=versions)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from core.system.process import require
 from vantage.lab import dns, pathem, sites
 from vantage.lab.addresses import IPV4, IPV6, Addresses, address_plan, populations, vantage_prefixes, window_addresses
 from vantage.lab.plan import LabPlan, NodePlan, write_plan
-from vantage.lab.roles import quic_congestion_control, roles
+from vantage.lab.roles import quic_congestion_control, quic_stream_buffer, roles
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import DNS_NODE, Server, Topology
 from vantage.linux.cpu import find_pathem
@@ -195,6 +195,7 @@ def server_setups(
         plain_http=server.plain_http,
         advertises_quic=ServerRole.QUIC in filled or server.pretends_quic,
         congestion_control=quic_congestion_control(topology, server),
+        stream_buffer_bytes=quic_stream_buffer(topology, server),
         origin=addresses[server.origin_name].ipv4 if server.edge else None,
         hosts=sites.hosts_of(topology, server),
         sites=folder.sites,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from core.errors import UsageError, use_one_of
-from vantage.lab.sites import need_site_server
+from core.files.disk import parse_size
+from vantage.lab.sites import hosts_of, need_site_server
 from vantage.lab.topology import Server, Topology
 from vantage.server_kind import Need, QuicTraits, ServerKind, ServerRole
 from vantage.servers import ALL
@@ -75,6 +76,13 @@ def quic_congestion_control(topology: Topology, server: Server) -> str:
     return server.quic_congestion_control or general or quic_traits(topology, server).congestion_control[0]
 
 
+def quic_stream_buffer(topology: Topology, server: Server) -> int | None:
+    """The most that the server's QUIC sends of an answer per round trip [bytes]; None: no limit of its own."""
+    if server.quic_stream_buffer is not None:
+        return parse_size(server.quic_stream_buffer)
+    return quic_traits(topology, server).stream_buffer_bytes if speaks_quic(topology, server) else None
+
+
 def check_web_servers(topology: Topology, *, where: str) -> None:
     """Raises UsageError for a web server that is unknown, or that the server cannot have."""
     known = [kind.name for kind in ALL.values() if ServerRole.WEB in kind.roles and kind.can_be_chosen]
@@ -102,12 +110,31 @@ def check_quic_servers(topology: Topology, *, where: str) -> None:
         for field, given in (
             ("quic_server", server.quic_server),
             ("quic_congestion_control", server.quic_congestion_control),
+            ("quic_stream_buffer", server.quic_stream_buffer),
         ):
-            if given and not has_quic:
+            if given is not None and not has_quic:
                 what = f"field {at}{field}: the server has no QUIC"
                 raise UsageError(what, where=where, remedy="remove this field")
         name = quic_server(topology, server)
         _check_pair(server.quic_server, server.quic_congestion_control, at=at, where=where, default=name)
+        if not has_quic:
+            continue
+        traits = quic_traits(topology, server)
+        if server.quic_stream_buffer is not None and traits.stream_buffer_bytes is None:
+            able = [k.name for k in ALL.values() if k.quic and k.quic.stream_buffer_bytes is not None]
+            what = f"field {at}quic_stream_buffer: {name} has no such setting"
+            raise UsageError(what, where=where, remedy=f"remove this field, or add quic_server = {able[0]!r}")
+        if not traits.has_sites and hosts_of(topology, server):
+            what = f"field {at if server.quic_server else ''}quic_server: {name} has no sites, and {server.name} has"
+            raise UsageError(what, where=where, remedy="put these sites on another server, or choose another kind")
+
+
+def check_quic_here(topology: Topology, *, where: str) -> None:
+    """Raises UsageError for a QUIC server that this machine has only without QUIC."""
+    for server in topology.server:
+        if speaks_quic(topology, server) and (missing := quic_traits(topology, server).missing()):
+            at = f"server.{server.name}." if server.quic_server else ""
+            raise UsageError(f"field {at}quic_server: {missing}", where=where)
 
 
 def _check_pair(

@@ -215,7 +215,7 @@ class SlowBody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class AddressBlock:
     """A part of a server's population: so many addresses, one after another, that have one initial window."""
 
     __pydantic_config__ = STRICT
@@ -250,6 +250,8 @@ class Server:
     """Server kind that provides QUIC (`vantage.servers`); None: that of the topology."""
     quic_congestion_control: str | None = None
     """One that the QUIC server supports; None: that of the topology, or the QUIC server's default."""
+    quic_stream_buffer: int | str | None = None
+    """The most that the QUIC server sends of an answer per round trip [bytes or a size]; None: the kind's default."""
     pretends_quic: bool = False
     """It advertises HTTP/3 by Alt-Svc and HTTPS record, but has none."""
     without: list[TcpOption] = field(default_factory=list)
@@ -260,7 +262,7 @@ class Server:
     """Initial congestion window [packets]."""
     windows: list[int] = field(default_factory=list)
     """More initial windows [packets]: each has an address of its own, and the name `iw-N.DOMAIN`."""
-    population: list[Block] = field(default_factory=list)
+    population: list[AddressBlock] = field(default_factory=list)
     """IPv4 addresses that the server answers for as if each were a host."""
     edge: Edge | None = None
     fault: Fault | None = None

@@ -141,6 +141,8 @@ def _check_server(topology: Topology, server: Server, domains: set[str], require
         sends = file.send != Sending()
         require(not sends or server.web_server == "sender", f"{at}.files.send", *_SENDER_ONLY)
         _check_sending(require, f"{at}.files.send", file.send)
+    if (held := server.quic_stream_buffer) is not None:
+        _check_number(require, f"{at}.quic_stream_buffer", partial(parse_size, held), 4096, 1_000_000_000)
     _check_window(require, f"{at}.initcwnd", server.initcwnd)
     _check_windows(topology, server, at, require)
     require(
@@ -158,7 +160,11 @@ def _check_server(topology: Topology, server: Server, domains: set[str], require
         tailored = server.paths[name].first is not None
         require(not tailored or server.web_server == "sender", f"{at}.paths.{name}.first", *_SENDER_ONLY)
     if (body := server.body) is not None:
-        plain = server.edge is None and server.fault is None and server.quic_server in (None, "quiche")
+        plain = (
+            server.edge is None
+            and server.fault is None
+            and (server.quic_server or topology.quic_server) in (None, "quiche")
+        )
         require(plain, f"{at}.body", "needs an ordinary server with quiche", "remove edge, fault or quic_server")
         _check_number(require, f"{at}.body.rate_mbit", lambda: body.rate_mbit, 0.01, 100_000)
         _check_number(require, f"{at}.body.chunk", lambda: body.chunk_bytes, 1, 1_000_000_000)

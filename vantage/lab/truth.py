@@ -8,19 +8,33 @@ from typing import Any
 
 from core.domain import Target
 from vantage.lab.addresses import Addresses, address_plan, populations, prober_addresses, window_addresses
-from vantage.lab.roles import quic_congestion_control, quic_server, quic_traits, roles, speaks_quic
+from vantage.lab.roles import (
+    quic_congestion_control,
+    quic_server,
+    quic_stream_buffer,
+    quic_traits,
+    roles,
+    speaks_quic,
+)
 from vantage.lab.topology import MTU, Server, Topology
 from vantage.server_kind import ServerRole
 
 SCHEMA = 1
 
 
-def document(topology: Topology, addresses: Mapping[str, Addresses], *, timing: Mapping[str, object]) -> dict[str, Any]:
+def document(
+    topology: Topology,
+    addresses: Mapping[str, Addresses],
+    *,
+    timing: Mapping[str, object],
+    versions: Mapping[str, str | None] | None = None,
+) -> dict[str, Any]:
     """The document.
 
     Args:
         addresses: node -> its addresses.
         timing: how the lab keeps time.
+        versions: server kind -> the version of its program, if it is known.
     """
     windows = window_addresses(topology)
     paths = []
@@ -37,7 +51,7 @@ def document(topology: Topology, addresses: Mapping[str, Addresses], *, timing: 
         "timing": timing,
         "probers": {name: asdict(own) for name, own in prober_addresses(topology).items()},
         "populations": [asdict(population) for population in populations(topology)],
-        "paths": paths,
+        "paths": [path | _version(path, versions or {}) for path in paths],
     }
 
 
@@ -72,6 +86,10 @@ def _path(
     }
 
 
+def _version(path: Mapping[str, Any], versions: Mapping[str, str | None]) -> dict[str, Any]:
+    return {"quic_server_version": versions.get(path["quic_server"])} if path["quic"] else {}
+
+
 def _first_flight(topology: Topology, vantage: str, server: Server, packets: int) -> dict[str, Any]:
     """What the server sends of its first file before the first ACK, and whether it paces."""
     send = server.files[0].send
@@ -95,6 +113,7 @@ def _quic(topology: Topology, server: Server) -> dict[str, Any]:
         "quic_congestion_control": quic_congestion_control(topology, server),
         "quic_initial_window_packets": traits.initial_window_packets,
         "quic_packet_bytes": traits.packet_bytes,
+        "quic_stream_buffer_bytes": quic_stream_buffer(topology, server),
     }
 
 

@@ -1,16 +1,22 @@
-"""`nginx`: the cache of an edge, or a web server, from the distribution's packages."""
+"""`nginx`: a web server, with HTTP/3 where it is 1.26, or the cache of an edge.
+
+The distribution's, unless that is not 1.26 with HTTP/3 and `make setup` brought Debian 13's, which is
+(`scripts/nginx-http3`). Other versions differ: from 1.27.5 on QUIC has CUBIC and a first window of 12,000 bytes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
-from core.system.process import require
+from core.system.process import find_program, require, run
 from vantage.server_kind import (
     CACHE_PORT,
     MEDIA_TYPES,
     ORIGIN_PORT,
     ProgramPlan,
+    QuicTraits,
     ServerKind,
     ServerRole,
     ServerSetup,
@@ -19,6 +25,26 @@ from vantage.server_kind import (
 
 _PACKAGE = "nginx-light"
 _ANY = ("0.0.0.0", "[::]")  # noqa: S104 - of a node of the lab
+STREAM_BUFFER_BYTES = 65_536
+"""nginx's default of `http3_stream_buffer_size`: what is not acknowledged stays in it, so no more per round trip."""
+
+
+def _nginx() -> str:
+    """The program. Raises PlaceError if there is none, with HTTP/3 or without."""
+    found = (path for name in ("nginx", "nginx-http3") if (path := find_program(name)))
+    return next(filter(_has_http3, found), None) or require("nginx", package=_PACKAGE)
+
+
+@lru_cache(maxsize=8)
+def _has_http3(path: str) -> bool:
+    said = run((path, "-V")).stderr
+    return "nginx/1.26." in said and "http_v3_module" in said
+
+
+def _http3_missing() -> str | None:
+    if _has_http3(_nginx()):
+        return None
+    return "no nginx 1.26 with HTTP/3 is here; run: make setup, with a network, or choose another kind"
 
 
 def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
@@ -29,18 +55,23 @@ def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
         name = f"{setup.name}-cache"
         text = cache_configuration(setup.origin, setup.data(name))
         programs.append(_program(setup, name, text, (("127.0.0.1", CACHE_PORT),)))
-    if ServerRole.WEB in setup.roles:
-        text = web_configuration(setup, setup.data(setup.name))
-        programs.append(_program(setup, setup.name, text, tuple((setup.ipv4, port) for port in (80, 443))))
+    if quic_or_web := setup.roles & {ServerRole.QUIC, ServerRole.WEB}:
+        is_web = ServerRole.WEB in quic_or_web
+        name = setup.name if is_web else f"{setup.name}-quic"
+        text = web_configuration(setup, setup.data(name), http3=_has_http3(_nginx()))
+        tcp = tuple((setup.ipv4, port) for port in (80, 443)) if is_web else ()
+        programs.append(_program(setup, name, text, tcp, (443,) if ServerRole.QUIC in quic_or_web else ()))
     return programs
 
 
-def _program(setup: ServerSetup, name: str, text: str, ports: tuple[tuple[str, int], ...]) -> ProgramPlan:
+def _program(
+    setup: ServerSetup, name: str, text: str, tcp: tuple[tuple[str, int], ...], udp: tuple[int, ...] = ()
+) -> ProgramPlan:
     folder = setup.data(name)
     path = folder / "nginx.conf"
     path.write_text(text, encoding="utf-8")
-    argv = (require("nginx", package=_PACKAGE), "-p", str(folder), "-c", str(path), "-e", "stderr")
-    return ProgramPlan(name=name, node=setup.name, argv=argv, tcp=ports)
+    argv = (_nginx(), "-p", str(folder), "-c", str(path), "-e", "stderr")
+    return ProgramPlan(name=name, node=setup.name, argv=argv, tcp=tcp, udp=udp)
 
 
 def _in_folder(folder: Path, http: str) -> str:
@@ -63,17 +94,39 @@ http {{
 """
 
 
-def web_configuration(setup: ServerSetup, folder: Path) -> str:
-    """nginx as a web server over HTTP and HTTPS, whatever the name it is asked for; without HTTP/2."""
+def web_configuration(setup: ServerSetup, folder: Path, *, http3: bool) -> str:
+    """nginx as a web server, whatever the name it is asked for: the roles WEB, with HTTP/2, and QUIC.
+
+    Args:
+        http3: whether the program has HTTP/3, which it need not have for the role WEB.
+    """
     chain, key = setup.certificate(setup.name)
     families = _ANY[: 1 + (setup.ipv6 is not None)]
-    ports = [":443 ssl", *([":80"] if setup.plain_http else [])]
-    listen = "".join(f"        listen {address}{port};\n" for port in ports for address in families)
+    is_web, is_quic = ServerRole.WEB in setup.roles, ServerRole.QUIC in setup.roles
+    ports = [":443 ssl" + ("" if http3 else " http2"), *([":80"] if setup.plain_http else [])] if is_web else []
+    listen = [f"{address}{port}" for port in ports for address in families]
+    if is_quic:
+        listen += [f"{address}:443 quic" for address in (setup.ipv4, setup.ipv6 and f"[{setup.ipv6}]") if address]
+    settings = [*(f"listen {one}" for one in listen), f'ssl_certificate "{chain}"', f'ssl_certificate_key "{key}"']
+    settings += ["ssl_protocols TLSv1.2 TLSv1.3", "ssl_session_tickets off"]  # before 1.23.4 TLS 1.2 was the default
+    settings += ["http2 on"] if http3 else []
+    if is_quic:
+        held = setup.stream_buffer_bytes or STREAM_BUFFER_BYTES
+        settings += ["http3 on", "quic_gso on", f"http3_stream_buffer_size {held}"]
+    if is_web and setup.advertises_quic:
+        settings.append("add_header Alt-Svc 'h3=\":443\"; ma=2592000' always")
+    if setup.origin is None:
+        settings.append(f'root "{setup.content}"')
+    else:
+        settings += ["proxy_http_version 1.1", "proxy_set_header Host $host"]
+        settings.append("proxy_set_header X-Forwarded-For $remote_addr")
+    lines = "".join(f"        {setting};\n" for setting in settings)
+    forward = f"        location / {{ proxy_pass http://127.0.0.1:{CACHE_PORT}; }}\n" if setup.origin else ""
     types = "".join(f'        "{media}" {ending};\n' for ending, media in MEDIA_TYPES.items())
     redirect = "".join(f"        listen {address}:80;\n" for address in families)
     plain = (
         ""
-        if setup.plain_http
+        if setup.plain_http or not is_web
         else f"""    server {{
 {redirect}        return 301 https://$host$request_uri;
     }}
@@ -86,11 +139,7 @@ def web_configuration(setup: ServerSetup, folder: Path) -> str:
     types {{
 {types}    }}
     server {{
-{listen}        root "{setup.content}";
-        ssl_certificate "{chain}";
-        ssl_certificate_key "{key}";
-        ssl_session_tickets off;
-    }}
+{lines}{forward}    }}
 {plain}""",
     )
 
@@ -126,10 +175,20 @@ def cache_configuration(origin: str, folder: Path) -> str:
 
 NGINX = ServerKind(
     name="nginx",
-    help="The cache of an edge, or a web server without HTTP/2.",
-    roles=frozenset({ServerRole.CACHE, ServerRole.WEB}),
+    help="A web server with HTTP/2 and, where it can, HTTP/3; the cache of an edge.",
+    roles=frozenset({ServerRole.CACHE, ServerRole.WEB, ServerRole.QUIC}),
     can_be_chosen=True,
     programs=_programs,
     missing=program_missing("nginx", package=_PACKAGE),
-    version=lambda: ("nginx", "-v"),
+    version=lambda: (_nginx(), "-v"),
+    https_alpn=("h2",),
+    quic=QuicTraits(
+        congestion_control=("reno",),
+        # 131,054 bytes: twice its largest UDP payload where RFC 9002, section 7.2, has the size of a packet.
+        initial_window_packets=109,
+        packet_bytes=1228,  # until it has probed the path, about a second later: then 1499
+        stream_buffer_bytes=STREAM_BUFFER_BYTES,
+        has_sites=False,
+        missing=_http3_missing,
+    ),
 )

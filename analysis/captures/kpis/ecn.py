@@ -1,7 +1,7 @@
 """Explicit congestion notification: negotiation, marks and echoes."""
 
 from analysis.captures.connection import Connection
-from analysis.captures.kpi import kpi
+from analysis.captures.kpis import kpi
 
 _NEGOTIATION = "RFC 3168, section 6.1.1"
 _ECHO = "RFC 3168, section 6.1; RFC 9768, section 3.2.2"

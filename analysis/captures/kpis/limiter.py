@@ -3,7 +3,7 @@
 import json
 
 from analysis.captures.connection import Connection
-from analysis.captures.kpi import kpi
+from analysis.captures.kpis import kpi
 from analysis.captures.limiter import judge
 
 _RULES = (

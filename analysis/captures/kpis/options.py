@@ -3,7 +3,7 @@
 import math
 
 from analysis.captures.connection import Connection
-from analysis.captures.kpi import kpi
+from analysis.captures.kpis import kpi
 
 _MSS = "RFC 9293, section 3.7.1"
 _SCALE = "RFC 7323, section 2.2"

@@ -1,7 +1,7 @@
 """Loss, reordering and the receiver's reports; for Wireshark's verdicts see `wireshark`."""
 
 from analysis.captures.connection import Connection
-from analysis.captures.kpi import kpi
+from analysis.captures.kpis import kpi
 
 _TRUTH = "IP-ID order, TSval order, time (docs/design/kpi-engine.md)"
 

@@ -1,7 +1,7 @@
 """Round-trip times: of the handshake, by timestamps, by SEQ/ACK, by the spin bit."""
 
 from analysis.captures.connection import Connection
-from analysis.captures.kpi import kpi, milliseconds
+from analysis.captures.kpis import kpi, milliseconds
 
 _TIMESTAMPS = "three-way matching of TSval and TSecr (RFC 7323) at the client"
 _ACK = "SEQ/ACK matching with the rule of Karn and Partridge (SIGCOMM 1987)"

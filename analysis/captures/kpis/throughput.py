@@ -1,7 +1,7 @@
 """Rates: one definition each, for TCP and QUIC alike."""
 
 from analysis.captures.connection import Connection
-from analysis.captures.kpi import kpi, megabits_per_second, seconds_between
+from analysis.captures.kpis import kpi, megabits_per_second, seconds_between
 
 
 def _until_last_data_s(connection: Connection) -> float | None:

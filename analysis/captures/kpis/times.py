@@ -1,7 +1,7 @@
 """Durations of the parts of a connection; for round trips see `rtt`."""
 
 from analysis.captures.connection import Connection
-from analysis.captures.kpi import kpi, seconds_between
+from analysis.captures.kpis import kpi, seconds_between
 
 _CAPTURE = "Upshift: times of the captured packets"
 

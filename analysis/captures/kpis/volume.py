@@ -1,7 +1,7 @@
 """How much was captured, and reasons for counts that are too small."""
 
 from analysis.captures.connection import Connection
-from analysis.captures.kpi import kpi
+from analysis.captures.kpis import kpi
 
 _COUNT = "Upshift: count over the captured packets"
 

@@ -1,7 +1,7 @@
-"""The client's window, and how much the server had in flight."""
+"""The client's window, at its first request and at most, and how much the server had in flight."""
 
 from analysis.captures.connection import Connection
-from analysis.captures.kpi import kpi
+from analysis.captures.kpis import kpi
 
 _FLIGHT = "TSecr identifies the last ACK that the sender saw (docs/design/kpi-engine.md)"
 
@@ -38,3 +38,20 @@ def window_limited_share(connection: Connection) -> float | None:
     bound).
     """
     return connection.server.window_limited_share
+
+
+SEGMENT_BYTES = 1460
+"""Payload of a segment over Ethernet and IPv4 without options, in which the window is counted as well."""
+
+
+@kpi(unit="B", source="RFC 7323, section 2.3", tcp_only=True)
+def request_window(connection: Connection) -> int | None:
+    """Window that the client announced with its first data (request, or ClientHello), after scaling."""
+    return connection.client.first_data_window
+
+
+@kpi(unit="segments", source="IW-in-the-wild paper, Table I", tcp_only=True)
+def request_window_segments(connection: Connection) -> int | None:
+    """The same in whole segments of 1460 bytes: a larger initial window of the server does not fit."""
+    window = connection.client.first_data_window
+    return None if window is None else window // SEGMENT_BYTES

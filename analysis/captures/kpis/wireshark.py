@@ -1,7 +1,7 @@
 """Wireshark's verdicts: guesses from arrival times, for comparison with other work."""
 
 from analysis.captures.connection import Connection
-from analysis.captures.kpi import kpi
+from analysis.captures.kpis import kpi
 
 _WIRESHARK = "Wireshark 4.0, epan/dissectors/packet-tcp.c"
 

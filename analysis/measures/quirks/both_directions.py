@@ -1,7 +1,7 @@
 """Both directions counted for QUIC, but only the server's bytes for TCP."""
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, QuirkStep, each, with_kpis
+from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk, each, with_kpis
 from core.domain import Transport
 
 
@@ -13,7 +13,7 @@ def _change(record: Record) -> Record:
     return with_kpis(record, mean_throughput=throughput * (server + client) / server)
 
 
-BOTH_DIRECTIONS = Quirk(
+BOTH_DIRECTIONS = ReadingQuirk(
     name="both-directions",
     help="QUIC's throughput counts the bytes of client and server, TCP's only those of the server.",
     source="pcap_analysis/lib/quic_kpis.py: QUICRESULT.flowrate; tcp_flow_info.py: TCPFlowCharacteristics.flowrate",

@@ -5,7 +5,7 @@ three counts.
 """
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, QuirkStep, each, with_kpis
+from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk, each, with_kpis
 
 
 def _change(record: Record) -> Record:
@@ -16,7 +16,7 @@ def _change(record: Record) -> Record:
     return with_kpis(record, true_retransmissions=again + fast + spurious)
 
 
-DOUBLE_RETRANSMISSIONS = Quirk(
+DOUBLE_RETRANSMISSIONS = ReadingQuirk(
     name="double-retransmissions",
     help="Fast and spurious retransmissions are counted twice.",
     source="pcap_analysis/lib/tcp_kpis.py: TCPRetransmissionStats.total_retransmissions",

@@ -3,7 +3,7 @@
 import dataclasses
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, QuirkStep, each
+from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk, each
 from core.domain import Failure, Outcome
 
 
@@ -14,7 +14,7 @@ def _change(record: Record) -> Record:
     return dataclasses.replace(record, download=dataclasses.replace(d, outcome=Outcome.FAILED.value))
 
 
-DROPPED_TIMEOUTS = Quirk(
+DROPPED_TIMEOUTS = ReadingQuirk(
     name="dropped-timeouts",
     help="Downloads that hit their time budget are left out, as if they had failed.",
     source="pcap_analysis/lib/quic_kpis.py: check_aioquic_success, check_quiche_success",

@@ -7,7 +7,7 @@ measurement run is its own domain.
 import dataclasses
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, QuirkStep, each
+from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk, each
 
 
 def _change(record: Record) -> Record:
@@ -16,7 +16,7 @@ def _change(record: Record) -> Record:
     return dataclasses.replace(record, download=dataclasses.replace(d, domain=cluster))
 
 
-EQUAL_WEIGHT = Quirk(
+EQUAL_WEIGHT = ReadingQuirk(
     name="equal-weight",
     help="Every pair of downloads counts as independent, also those of one domain.",
     source="Table 2 of the paper: shares of all downloads, without intervals",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, QuirkStep
+from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk
 from core.domain import Outcome
 
 _ORDER = (Outcome.OK, Outcome.CENSORED, Outcome.FAILED)
@@ -29,7 +29,7 @@ def _rank(record: Record) -> int:
     return _ORDER.index(Outcome(record.download.outcome))
 
 
-FIRST_ITERATION = Quirk(
+FIRST_ITERATION = ReadingQuirk(
     name="first-iteration",
     help="Table 1 counts domains of the first iteration with a successful download, not downloads.",
     source="Table 1 of the paper",

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, QuirkStep
+from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk
 from core.domain import Transport
 
 
@@ -30,7 +30,7 @@ def _instead(record: Record, first: Record) -> Record:
     return dataclasses.replace(first, download=dataclasses.replace(first.download, iteration=record.download.iteration))
 
 
-FIRST_QUIC_RUN = Quirk(
+FIRST_QUIC_RUN = ReadingQuirk(
     name="first-quic-run",
     help="Of a domain's QUIC runs only the first is read; the TCP downloads of all iterations are paired with it.",
     source="pcap_analysis/lib/quic_kpis.py: QUICRESULTs (paths[0])",

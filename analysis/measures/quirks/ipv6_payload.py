@@ -3,7 +3,7 @@
 import ipaddress
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, QuirkStep, each, with_kpis
+from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk, each, with_kpis
 
 HEADER = 40
 """Bytes that `ipv6.plen` leaves out; IPv4's `ip.len` has its header in it."""
@@ -30,7 +30,7 @@ def _is_ipv6(address: str | None) -> bool:
         return False
 
 
-IPV6_PAYLOAD = Quirk(
+IPV6_PAYLOAD = ReadingQuirk(
     name="ipv6-payload",
     help="Of an IPv6 packet the 40 bytes of its header are not counted; of an IPv4 packet they are.",
     source="pcap_analysis/lib/tcp_flow_info.py and quic_kpis.py: sums of ip.len and ipv6.plen",

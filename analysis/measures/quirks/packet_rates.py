@@ -1,7 +1,7 @@
 """Retransmission rates as shares of packets, where the paper speaks of shares of data."""
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, QuirkStep, each, with_kpis
+from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk, each, with_kpis
 
 
 def _change(record: Record) -> Record:
@@ -11,7 +11,7 @@ def _change(record: Record) -> Record:
     return with_kpis(record, retransmission_rate=again / packets)
 
 
-PACKET_RATES = Quirk(
+PACKET_RATES = ReadingQuirk(
     name="packet-rates",
     help="The retransmission rate is a share of the server's packets, ACKs and handshake included, not of its data.",
     source="pcap_analysis/lib/lib.py: get_packet_loss",

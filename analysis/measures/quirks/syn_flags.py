@@ -5,7 +5,7 @@ There the flags request ECN and echo nothing: an ECN-setup SYN has both, an ECN-
 """
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, QuirkStep, each, with_kpis
+from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk, each, with_kpis
 
 
 def _change(record: Record) -> Record:
@@ -16,7 +16,7 @@ def _change(record: Record) -> Record:
     return with_kpis(record, ece_segments=ece + syns + bool(record.kpis.get("ecn")), cwr_segments=cwr + syns)
 
 
-SYN_FLAGS = Quirk(
+SYN_FLAGS = ReadingQuirk(
     name="syn-flags",
     help="The SYNs that negotiate ECN are among the counts of ECE and CWR.",
     source="pcap_analysis/lib/tcp_options.py: get_ecn_stats",

@@ -6,7 +6,7 @@ Longer downloads become censored, as they would have been. A campaign with small
 import dataclasses
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, QuirkStep, each
+from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk, each
 from core.domain import Failure, Outcome, Transport
 
 BUDGETS_S = {Transport.QUIC.value: 15.0, Transport.TCP.value: 45.0}
@@ -33,7 +33,7 @@ def _change(record: Record) -> Record:
     return dataclasses.replace(record, download=cut)
 
 
-UNEQUAL_BUDGETS = Quirk(
+UNEQUAL_BUDGETS = ReadingQuirk(
     name="unequal-budgets",
     help="Downloads over QUIC are killed after 15 s, over TCP after 45 s.",
     source="downloading/lib/quic_module/quic_download.py: proc.wait(timeout=15); dl_file.py: proc.wait(timeout=45)",

@@ -1,7 +1,7 @@
 """Throughput until the last packet of the connection, whichever side sent it."""
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, QuirkStep, each, with_kpis
+from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk, each, with_kpis
 
 
 def _change(record: Record) -> Record:
@@ -11,7 +11,7 @@ def _change(record: Record) -> Record:
     return with_kpis(record, mean_throughput=size * 8 / duration_s / 1e6)
 
 
-WHOLE_CONNECTION = Quirk(
+WHOLE_CONNECTION = ReadingQuirk(
     name="whole-connection",
     help="Throughput is over the time from the first to the last packet, closing the connection included.",
     source="pcap_analysis/lib/tcp_flow_info.py: FlowDuration; quic_kpis.py: QUICFlowDuration",

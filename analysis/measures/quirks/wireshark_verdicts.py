@@ -4,7 +4,7 @@ At the receiver, a retransmission that arrives within a round trip of later data
 """
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirk import Affects, Quirk, QuirkStep, each, with_kpis
+from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk, each, with_kpis
 
 VERDICTS = ("ws_retransmissions", "ws_fast_retransmissions", "ws_spurious_retransmissions")
 """KPIs of which each segment is in at most one."""
@@ -17,7 +17,7 @@ def _change(record: Record) -> Record:
     return with_kpis(record, true_retransmissions=sum(count for count in counts if count is not None))
 
 
-WIRESHARK_VERDICTS = Quirk(
+WIRESHARK_VERDICTS = ReadingQuirk(
     name="wireshark-verdicts",
     help="A segment is a retransmission if Wireshark says so; what it calls out of order is not counted.",
     source="pcap_analysis/lib/lib.py: get_retransmission_count_from_df, get_packet_loss",

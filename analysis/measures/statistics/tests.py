@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis.measures.statistics.clusters import Floats, Ints, blocks, order_within
+from analysis.measures.statistics.intervals import Floats, Ints, blocks, order_within
 
 EXACT_CLUSTERS = 16
 """Up to so many clusters that differ from zero, all 2^(n-1) swaps of signs are computed."""

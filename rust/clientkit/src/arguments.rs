@@ -9,6 +9,7 @@ use clap::{Args, value_parser};
 use thiserror::Error;
 
 use crate::reach::{Prefix, Reach, ReachError};
+use crate::text::one_line;
 use crate::url::Url;
 
 /// Where systems keep their CA certificates in one file.
@@ -19,6 +20,9 @@ const SYSTEM_CA_FILES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 const DAY_S: f64 = 86400.0;
+/// The largest window that may be asked for, bytes.
+const MOST_WINDOW: u64 = 1 << 40;
+const WINDOW: u64 = 64 << 20;
 
 /// The arguments as given; [`Common::request`] fills in what depends on others.
 #[allow(clippy::doc_markdown, reason = "the sentences of --help")]
@@ -50,6 +54,25 @@ pub(crate) struct Common {
     #[arg(long, value_name = "PREFIX")]
     allow: Vec<Prefix>,
 }
+
+/// The flow-control windows and the buffer of a QUIC client.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Windows {
+    /// Connection flow control window, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = WINDOW, value_parser = value_parser!(u64).range(1..=MOST_WINDOW))]
+    pub max_data: u64,
+    /// Stream flow control window, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = WINDOW, value_parser = value_parser!(u64).range(1..=MOST_WINDOW))]
+    pub max_stream_data: u64,
+    /// Receive buffer of the socket, as requested from the kernel, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20, value_parser = value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pub receive_buffer: u32,
+}
+
+/// The CA certificates cannot be read: wrong use.
+#[derive(Debug, Error)]
+#[error("{} is not a readable PEM file with CA certificates", one_line(&.0.display().to_string()))]
+pub struct UnreadableCa(pub PathBuf);
 
 /// One download, as requested from every client.
 #[derive(Debug, Clone)]

@@ -19,7 +19,7 @@ mod socket;
 mod text;
 mod url;
 
-pub use arguments::{Request, parse_seconds};
+pub use arguments::{Request, UnreadableCa, Windows, parse_seconds};
 pub use client::Client;
 pub use clock::{Clock, Usage};
 pub use close::{Close, Rejected, stream_reset};

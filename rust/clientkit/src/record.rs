@@ -7,10 +7,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::arguments::Request;
-use crate::clock::Clock;
+use crate::clock::{Clock, Usage};
 use crate::code::FailureCode;
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::response::Response;
+use crate::socket::Socket;
 
 /// The version of the document's shape.
 pub const SCHEMA: u8 = 1;
@@ -135,6 +136,24 @@ impl<F> Record<F> {
         self.failure_number = verdict.number;
         self.failure_detail = verdict.detail;
         self
+    }
+
+    /// Takes what the client measured around the response: the end of the handshake, the processor time of the thread
+    /// up to the verdict (`transfer`) and up to now, and the socket's ends and drops.
+    pub fn measured(
+        &mut self,
+        connected_at: Option<Duration>,
+        transfer: &Usage,
+        clock: &Clock,
+        socket: &Socket,
+    ) {
+        self.client_cpu_s = clock.usage().cpu.map(seconds);
+        self.transfer_cpu_s = transfer.cpu.map(seconds);
+        self.run_delay_s = transfer.run_delay.map(seconds);
+        self.connect_s = connected_at.map(seconds);
+        self.local_ip = Some(socket.local.ip());
+        self.local_port = Some(socket.local.port());
+        self.socket_drops = socket.counts_drops.then_some(socket.drops);
     }
 
     /// Takes the fields of the response; `complete` means that the whole body was received.

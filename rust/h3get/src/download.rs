@@ -4,9 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use clientkit::{
-    Clock, Outcome, RECEIVE_SIZE, Record, Request, Socket, Usage, Verdict, one_line, seconds,
-};
+use clientkit::{Clock, Outcome, RECEIVE_SIZE, Record, Request, Socket, Usage, Verdict, one_line};
 use nix::errno::Errno;
 
 use crate::acks::Acks;
@@ -35,7 +33,7 @@ pub fn download(client: &Quiche, request: &Request) -> Result<Record<QuicFacts>,
     let socket = match Socket::open(
         (request.address, request.port).into(),
         client.gro,
-        client.receive_buffer as usize,
+        client.windows.receive_buffer as usize,
     ) {
         Ok(socket) => socket,
         Err(errno) => {
@@ -260,8 +258,8 @@ impl<'a> Download<'a> {
 
     /// All that is known, without the verdict.
     fn report(mut self, transfer: &Usage) -> Record<QuicFacts> {
-        let cpu = self.clock.usage().cpu;
         let mut record = Record::new(quic::LIBRARY, self.request, &self.clock);
+        record.measured(self.connected_at, transfer, &self.clock, &self.socket);
         let established = self.connection.is_established();
         let alpn = self.connection.application_proto().to_owned();
         record.quic = Some(quic::facts(
@@ -272,16 +270,9 @@ impl<'a> Download<'a> {
             self.receive_calls,
             self.order.loss_episodes,
         ));
-        record.connect_s = self.connected_at.map(seconds);
-        record.local_ip = Some(self.socket.local.ip());
-        record.local_port = Some(self.socket.local.port());
-        record.client_cpu_s = cpu.map(seconds);
-        record.transfer_cpu_s = transfer.cpu.map(seconds);
-        record.run_delay_s = transfer.run_delay.map(seconds);
         record.tls_version = established.then_some("TLSv1.3"); // QUIC v1 knows no other
         (record.tls_cipher, record.tls_group) = quic::tls_facts(&mut self.connection);
         record.alpn = (!alpn.is_empty()).then(|| one_line(&String::from_utf8_lossy(&alpn)));
-        record.socket_drops = self.socket.counts_drops.then_some(self.socket.drops);
         record.absorb(self.exchange.response, "3", self.exchange.is_complete);
         record
     }

@@ -5,22 +5,14 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, value_parser};
-use clientkit::{Request, parse_seconds};
-
-/// The largest window that may be asked for, bytes.
-const MOST_WINDOW: u64 = 1 << 40;
-const WINDOW: u64 = 64 << 20;
+use clientkit::{Request, Windows, parse_seconds};
 
 /// What a download by quiche takes beside the common arguments.
 #[allow(clippy::doc_markdown, reason = "the sentences of --help")]
 #[derive(Debug, Args)]
 pub struct Quiche {
-    /// Connection flow control window, bytes
-    #[arg(long, value_name = "BYTES", default_value_t = WINDOW, value_parser = value_parser!(u64).range(1..=MOST_WINDOW))]
-    pub max_data: u64,
-    /// Stream flow control window, bytes
-    #[arg(long, value_name = "BYTES", default_value_t = WINDOW, value_parser = value_parser!(u64).range(1..=MOST_WINDOW))]
-    pub max_stream_data: u64,
+    #[command(flatten)]
+    pub windows: Windows,
     /// Congestion control of what this client sends
     #[arg(long = "cc", value_name = "NAME", default_value = "cubic", value_parser = ["reno", "cubic", "bbr2"])]
     pub congestion_control: String,
@@ -34,9 +26,6 @@ pub struct Quiche {
     #[arg(long, value_name = "0|1", default_value = "0", action = ArgAction::Set,
           value_parser = PossibleValuesParser::new(["0", "1"]).map(|value| value == "1"))]
     pub post_quantum: bool,
-    /// Receive buffer of the socket, as requested from the kernel, bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20, value_parser = value_parser!(u32).range(1..=i64::from(i32::MAX)))]
-    pub receive_buffer: u32,
     /// Do not ask the kernel to merge datagrams (UDP_GRO)
     #[arg(long = "no-gro", action = ArgAction::SetFalse)]
     pub gro: bool,

@@ -34,7 +34,7 @@ const LEAST_TIMEOUT: u64 = 160 * MS;
 const LEAST_CONFIRMATION: u64 = 1_000 * MS;
 /// MSS of a server that announces none (RFC 9293, section 3.7.1).
 const DEFAULT_MSS: u16 = 536;
-/// What is kept of the answer for its head, and of a TLS handshake.
+/// What is kept of an answer whose ACKs are withheld, for its head; and of a TLS handshake.
 const PLAIN_ROOM: usize = 16_384;
 const TLS_ROOM: usize = 131_072;
 
@@ -166,9 +166,10 @@ impl Probe {
         (self.acked, self.unacked_segments, self.fin, self.repeats) = (0, 0, None, 0);
         self.spoke_at = 0;
         self.stream.reset(match (self.talk.is_tls(), plan.mode) {
-            (false, _) => PLAIN_ROOM,
+            (false, Mode::Window) => PLAIN_ROOM,
             (true, Mode::Window) => TLS_ROOM,
-            (true, _) => WINDOW_SCALED as usize,
+            // A download goes on behind a hole: all that the window lets come is needed once that is filled.
+            _ => WINDOW_SCALED as usize,
         });
         self.send_syn(now, sink);
     }

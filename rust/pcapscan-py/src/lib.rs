@@ -29,6 +29,7 @@ mod _native {
         }
         module.add("FIELDS", fields)?;
         module.add("MOST_CONNECTIONS", pcapscan::MOST_CONNECTIONS)?;
-        module.add("__version__", env!("CARGO_PKG_VERSION"))
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("SOURCE", env!("SOURCE"))
     }
 }

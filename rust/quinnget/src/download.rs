@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clientkit::{Clock, Outcome, Record, Request, Response, Socket, Usage, Verdict, seconds};
+use clientkit::{Clock, Outcome, Record, Request, Response, Socket, Usage, Verdict};
 use quinn::{Connecting, Connection, Endpoint, TokioRuntime, VarInt};
 use tokio::time::{Instant, sleep_until};
 
@@ -32,7 +32,7 @@ async fn prepare_and_run(
     let peer = (request.address, request.port).into();
     let config = quic::client_config(client, request)?;
     let head = exchange::head(request)?;
-    let socket = match Socket::open(peer, true, client.receive_buffer as usize) {
+    let socket = match Socket::open(peer, true, client.windows.receive_buffer as usize) {
         Ok(socket) => socket,
         Err(errno) => {
             let record = Record::new(LIBRARY, request, &Clock::start());
@@ -127,8 +127,13 @@ impl Download<'_> {
 
     /// All that is known, without the verdict.
     fn report(self, transfer: &Usage, verdict: &Verdict) -> Record<QuicFacts> {
-        let cpu = self.clock.usage().cpu;
         let mut record = Record::new(LIBRARY, self.request, &self.clock);
+        record.measured(
+            self.connected_at,
+            transfer,
+            &self.clock,
+            &self.link.socket(),
+        );
         let established = self.connected_at.is_some();
         record.quic = Some(quic::facts(
             self.client,
@@ -136,20 +141,10 @@ impl Download<'_> {
             self.connection.as_ref(),
             established,
         ));
-        record.connect_s = self.connected_at.map(seconds);
-        record.client_cpu_s = cpu.map(seconds);
-        record.transfer_cpu_s = transfer.cpu.map(seconds);
-        record.run_delay_s = transfer.run_delay.map(seconds);
         if established {
             record.tls_version = Some("TLSv1.3"); // QUIC v1 knows no other
             record.alpn = Some("h3".to_owned()); // the only one that is offered
             (record.tls_cipher, record.tls_group) = tls::agreed();
-        }
-        {
-            let socket = self.link.socket();
-            record.local_ip = Some(socket.local.ip());
-            record.local_port = Some(socket.local.port());
-            record.socket_drops = socket.counts_drops.then_some(socket.drops);
         }
         record.absorb(self.response, "3", verdict.outcome == Outcome::Ok);
         record

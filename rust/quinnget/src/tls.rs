@@ -10,6 +10,7 @@ use clientkit::FailureCode;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 
+use clientkit::UnreadableCa;
 use rustls::crypto::cipher::{AeadKey, Iv};
 use rustls::crypto::ring::{default_provider, kx_group};
 use rustls::crypto::{ActiveKeyExchange, CryptoProvider, SupportedKxGroup};
@@ -31,13 +32,13 @@ static REJECTED: OnceLock<CertificateError> = OnceLock::new();
 
 /// rustls's configuration with exactly the given trust anchors.
 pub fn config(ca: &Path) -> Result<ClientConfig, SetupError> {
-    let unreadable = || SetupError::Ca(ca.to_owned());
+    let unreadable = || UnreadableCa(ca.to_owned());
     let mut roots = RootCertStore::empty();
     let certificates = CertificateDer::pem_file_iter(ca).map_err(|_| unreadable())?;
     let certificates: Result<Vec<_>, _> = certificates.collect();
     let (added, _) = roots.add_parsable_certificates(certificates.map_err(|_| unreadable())?);
     if added == 0 {
-        return Err(unreadable());
+        return Err(unreadable().into());
     }
     let provider = Arc::new(provider());
     let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))

@@ -363,6 +363,33 @@ fn a_download_has_an_ack_every_k_segments_and_the_second_answer_none() {
 }
 
 #[test]
+fn a_download_is_whole_however_much_came_before_what_was_lost() {
+    let body = vec![b'x'; 100_000];
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+    let answer = [head.as_bytes(), &body].concat();
+    for mode in [Mode::Fetch, Mode::Again] {
+        let mut world = World::with_request(1, 1_200, Some(7), mode);
+        let mut parts: Vec<_> = (0_u32..).zip(answer.chunks(1_200)).collect();
+        let lost = parts.remove(1);
+        parts.push(lost);
+        for (index, payload) in parts {
+            let segment = Segment {
+                seq: 2 + 1_200 * index,
+                ack: world.probe.next(),
+                flags: ACK,
+                length: u32::try_from(payload.len()).unwrap(),
+                payload,
+                ..Segment::default()
+            };
+            world.segment(&segment);
+        }
+        assert!(world.probe.talk.answer.is_complete());
+        let complete = world.probe.verdict() == Some(Verdict::Complete);
+        assert_eq!(complete, mode == Mode::Fetch);
+    }
+}
+
+#[test]
 fn a_delayed_ack() {
     let mut world = World::begun(1, 1200, Mode::Window);
     world.probe.plan.ack_delay = 100 * MS;

@@ -4,6 +4,7 @@ from typing import Any, final
 __all__ = [
     "FIELDS",
     "MOST_CONNECTIONS",
+    "SOURCE",
     "CaptureError",
     "ConnectionReader",
     "PacketReader",
@@ -14,6 +15,7 @@ __all__ = [
 __version__: str
 FIELDS: dict[str, list[tuple[str, str, str]]]
 MOST_CONNECTIONS: int
+SOURCE: str
 
 class CaptureError(Exception): ...
 

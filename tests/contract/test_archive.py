@@ -1,0 +1,170 @@
+"""An archive is checked without us, makes its own results again, and with hashed names holds none of them."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from core.files import bag, store
+from tests.cells import Repeats
+from tests.inspected import captures, described_campaign
+from upshift.cli import app
+
+CREDITS = ("--licence", "CC-BY-4.0", "--author", "Carberry, Josiah <0000-0002-1825-0097>")
+RESULTS = 20
+"""Files that are made anew: 3 of the inspection, 13 tables, 3 figures twice, 1 report (see `reproduced`)."""
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def archived(folder: Path, out: Path, *options: str) -> Path:
+    done = run("archive", folder, "-o", out, *CREDITS, *options)
+    assert done.exit_code == 0, done.output
+    return out
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = described_campaign(tmp_path_factory.mktemp("archived") / "first", runs=4)
+    document = json.loads((made / "campaign.json").read_text())
+    (made / "campaign.json").write_text(json.dumps({**document, "without_http3": ["d3.example"]}))
+    return made
+
+
+@pytest.fixture(scope="module")
+def archive(campaign: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return archived(campaign, tmp_path_factory.mktemp("archives") / "kept")
+
+
+def hashes(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_others_can_check_it(archive: Path) -> None:
+    sums = subprocess.run(["sha256sum", "--check", "--quiet", "manifest-sha256.txt"], cwd=archive, check=False)
+    assert sums.returncode == 0
+    judged = subprocess.run([sys.executable, "-m", "bagit", "--validate", str(archive)], capture_output=True, text=True)
+    assert judged.returncode == 0, judged.stderr
+    hidden = [name for name in hashes(archive) if "/." in name or name.endswith(("-wal", "-shm", "status.json"))]
+    assert not hidden and not list(archive.parent.glob(".kept*"))
+
+
+def test_it_makes_its_results_again_elsewhere(archive: Path, campaign: Path, tmp_path: Path) -> None:
+    before = hashes(archive)
+    copy = tmp_path / "another place" / "renamed"
+    shutil.copytree(archive, copy)
+    done = run("reproduce", copy)
+    assert done.exit_code == 0, done.output
+    lines = [line for line in done.stdout.splitlines() if line.startswith("same bytes")]
+    assert len(lines) >= RESULTS and f"{len(lines)} of {len(lines)} files have the same bytes" in done.stdout
+    assert hashes(copy) == before, "it changes nothing"
+    # The results of the campaign's own folder, where its captures are, are the same.
+    for name in ("downloads.parquet", "superseded.parquet"):
+        assert (archive / "data/first" / name).read_bytes() == (campaign / name).read_bytes()
+
+
+def test_another_code_is_said_and_tried(archive: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "kept"
+    shutil.copytree(archive, copy)
+    document = json.loads((copy / "data/archive.json").read_text())
+    (copy / "data/archive.json").write_text(json.dumps({**document, "engine": "upshift 0.0"}))
+    table = copy / "data/first/tables/table2.csv"
+    table.write_text(table.read_text().replace("ALL vs BL", "ALL vs ??"))
+    bag.write(copy, {})
+    done = run("reproduce", copy)
+    assert done.exit_code == 1 and "made by upshift 0.0; this is upshift" in done.stderr
+    assert "other bytes       data/first/tables/table2.csv" in done.stdout and "1 of " in str(done.exception)
+
+
+def changed(archive: Path, number: random.Random) -> Iterator[str]:
+    """One change at a time, undone after its check: a byte, and a file that is gone."""
+    files = sorted(name for name, content in hashes(archive).items() if content)
+    while True:
+        path = archive / (name := number.choice(files))
+        content = path.read_bytes()
+        at = number.randrange(len(content))
+        path.write_bytes(content[:at] + bytes([content[at] ^ number.randrange(1, 256)]) + content[at + 1 :])
+        yield name
+        path.unlink()
+        yield name
+        path.write_bytes(content)
+
+
+def test_each_change_is_named(archive: Path, tmp_path: Path, repeats: Repeats) -> None:
+    copy = tmp_path / "kept"
+    shutil.copytree(archive, copy)
+    changes = changed(copy, random.Random(1))
+    for _ in range(repeats(quick=20, soak=200)):
+        name = next(changes)
+        done = run("reproduce", "--check", copy)
+        assert done.exit_code in (1, 2) and name in done.output + str(done.exception), (name, done.output)
+    changes.close()
+    (archive / "data/stranger.txt").write_text("new")
+    done = run("reproduce", "--check", archive)
+    (archive / "data/stranger.txt").unlink()
+    assert done.exit_code == 1 and "in no manifest    data/stranger.txt" in done.stdout
+
+
+def text_of(path: Path) -> str:
+    if path.suffix == ".parquet":
+        kind = store.kind_of(path)
+        assert kind is not None
+        return json.dumps(store.read_table(path, kind).to_pylist())
+    return path.read_bytes().decode("utf-8", "replace")
+
+
+def test_hashed_names_are_in_no_file(campaign: Path, archive: Path, tmp_path: Path) -> None:
+    out = archived(campaign, tmp_path / "hashed", "--names", "hash")
+    with sqlite3.connect(f"file:{next(campaign.glob('vantage/*/journal.sqlite'))}?mode=ro", uri=True) as journal:
+        records = [json.loads(row[0]) for row in journal.execute("SELECT record FROM downloads")]
+    secrets = {str(record[name]) for record in records for name in ("domain", "url", "server_ip", "local_ip")}
+    # The packed code has addresses of the lab in its tests; what was measured is below data/first.
+    for path in (out / "data/first").rglob("*.*"):
+        assert not [secret for secret in secrets if secret in text_of(path)], path
+    assert not (out / "data/first/vantage").exists()
+    (named,) = json.loads((out / "data/first/campaign.json").read_text())["without_http3"]
+    domains = store.read_table(out / "data/first/downloads.parquet", "downloads")["domain"].unique().to_pylist()
+    assert named in domains and len(domains) == 4, "the same name in all files"
+    mine, theirs = ((folder / "data/first/tables/table2.csv").read_bytes() for folder in (archive, out))
+    assert mine == theirs
+    assert (tmp_path / "hashed.key").stat().st_mode & 0o777 == 0o600
+    done = run("reproduce", out)
+    assert done.exit_code == 0, done.output
+
+
+def test_captures_may_come_along(campaign: Path, tmp_path: Path) -> None:
+    out = archived(campaign, tmp_path / "whole", "--captures", "all")
+    packed = captures(out / "data/first")
+    assert [path.read_bytes() for path in packed] == [path.read_bytes() for path in captures(campaign)]
+    done = run("reproduce", out)
+    assert done.exit_code == 0, done.output
+
+
+def test_a_wrong_request_writes_nothing(campaign: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    before = hashes(campaign)
+    for options, sentence in (
+        (["--licence", "CC-BY-4", *CREDITS[2:]], "unknown licence 'CC-BY-4'; did you mean CC-BY-4.0"),
+        ([*CREDITS[:2], "--author", "Josiah"], "--author: 'Josiah' is not an author"),
+        ([*CREDITS[:2], "--author", "C, J <0000-0002-1825-0098>"], "0000-0002-1825-0098 is not an ORCID iD"),
+        ([*CREDITS, "--names", "hash", "--captures", "all"], "--names hash: captures hold addresses and names"),
+    ):
+        done = run("archive", campaign, "-o", tmp_path / "new", *options)
+        assert done.exit_code == 2 or getattr(done.exception, "exit_code", 0) == 2
+        assert sentence in str(done.exception), done.exception
+    done = run("archive", campaign, "-o", tmp_path / "there", *CREDITS)
+    assert "this is already there" in str(done.exception)
+    done = run("reproduce", tmp_path / "there")
+    assert "this is not an archive" in str(done.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["there"] and hashes(campaign) == before
