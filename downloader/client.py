@@ -173,7 +173,8 @@ def parse_document(stdout: str) -> ClientResult:
         raise AnswerError("the answer lacks outcome, failure, failure_detail or started_at") from None
     if (result.outcome is Outcome.OK) != (result.failure is None):
         raise AnswerError(f"the answer says {result.outcome} with the cause {result.failure}")
-    if result.failure_code is not None and result.failure_code not in FAILURE_CODES.get(result.failure or "", ()):
+    words = FAILURE_CODES.get(result.failure, frozenset()) if result.failure is not None else frozenset()
+    if result.failure_code is not None and result.failure_code not in words:
         raise AnswerError(f"the answer says {result.failure} with the second word {result.failure_code}")
     if result.outcome is Outcome.OK and (result.last_byte_s is None or result.body_sha256 is None):
         raise AnswerError("the answer says ok without a time or a hash")
@@ -186,8 +187,8 @@ def _challenged(result: ClientResult) -> ClientResult:
     if page is None:
         return result
     failure, detail = page
-    no_more = {"failure_code": None, "failure_number": None}
-    return replace(result, outcome=Outcome.FAILED, failure=failure, failure_detail=detail, **no_more)
+    failed = replace(result, outcome=Outcome.FAILED, failure=failure, failure_detail=detail)
+    return replace(failed, failure_code=None, failure_number=None)
 
 
 def _phase(result: ClientResult, transport: Transport, *, times_connect: bool) -> FailureCode | None:
