@@ -22,7 +22,7 @@ from analysis.measures.rows import SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.stopping import StoppingOutcome, stoppings
 from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row
-from analysis.report import figures, findings, published, records, render, report
+from analysis.report import course, figures, findings, published, records, render, report
 from analysis.report.plots import FirstScreen
 from analysis.report.published import CongestionRow, congestion
 from core import terminal
@@ -82,9 +82,10 @@ class Tables:
         return findings.treatment_sentence(self.configurations, unproven=self.selection.unproven)
 
     def ceilings(self) -> str:
-        """How many downloads the client itself may have limited: it stands below `head`."""
+        """How many downloads the client itself may have limited, and which rows to read; it stands below `head`."""
         limits = client_limits(self.data.downloads)
-        return findings.ceiling_sentence(limits, unlimited_only=self.selection.unlimited_only)
+        sentence = findings.ceiling_sentence(limits, unlimited_only=self.selection.unlimited_only)
+        return " ".join(filter(None, (sentence, findings.tcp_row_sentence(self.data.design, limits))))
 
     def csv(self, name: str) -> str:
         """One table as CSV, shares 0 to 1."""
@@ -235,10 +236,10 @@ class Tables:
         only_hits = self.selection.only_hits
         for sentence in findings.identity_sentences(identity(self.data.downloads), only_hits=only_hits):
             terminal.print_line(to, sentence, indent=2)
-        for sentence in (findings.order_sentence(self.order), *findings.stopping_sentences(self.stopping)):
+        for sentence in (course.order_sentence(self.order), *course.stopping_sentences(self.stopping)):
             terminal.print_line(to, sentence, indent=2)
         if self.stopping:
-            cells = findings.stopping_cells(self.stopping)
+            cells = course.stopping_cells(self.stopping)
             terminal.print_table(to, (cells,), title="Intervals that hold at every look", words=_WORDS)
         for note in self.data.notes:
             terminal.print_line(to, note, indent=2)

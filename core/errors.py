@@ -7,6 +7,7 @@ UpshiftError                exit 2
 │   │   └── BlockedError    its owner opted out, or it is in a block list                      exit 2
 │   └── LabError            the lab could not be built, joined or removed                      exit 75
 ├── IncompleteError         finished, but part of the result is missing                        exit 1
+│   └── UnusableError       all is there, and the result cannot be used                        exit 1
 ├── AskedToStopError        stopped as it was asked, before the work was done                  exit 130
 └── NoisyHostError          the host is too busy for a verdict                                 exit 3
 
@@ -71,6 +72,10 @@ class IncompleteError(UpshiftError):
     """The command finished, but part of its result is missing."""
 
     exit_code = 1
+
+
+class UnusableError(IncompleteError):
+    """The command finished, and its result cannot be used: the same command again would change nothing."""
 
 
 class AskedToStopError(UpshiftError):

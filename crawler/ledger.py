@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 
-from core.domain import Target
+from core.domain import PageObject, Target
 from core.outreach import ledger
 from core.outreach.lists import Listed, in_shard
 
@@ -27,6 +28,8 @@ class DomainResult:
     cname_chain: str | None = None
     requests: int = 0
     received_bytes: int = 0
+    objects: list[dict[str, Any]] | None = None
+    """Rows of a crawl for objects: columns of `PageObject` that differ from its defaults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +51,9 @@ class CrawlLedger(ledger.Ledger):
 
     WHAT = "crawl"
 
-    def fill(self, rows: Iterable[Listed], *, shard: tuple[int, int] = (1, 1), limit: int | None = None) -> Filled:
+    def fill(
+        self, rows: Iterable[Listed | ledger.LedgerEntry], *, shard: tuple[int, int] = (1, 1), limit: int | None = None
+    ) -> Filled:
         """Writes the list into the ledger, all of it or nothing.
 
         A broken list (UsageError) leaves no ledger behind, so the corrected list can be crawled into the same file.
@@ -64,7 +69,8 @@ class CrawlLedger(ledger.Ledger):
                 if limit is not None and added >= limit:
                     break
                 if in_shard(row.domain, *shard):
-                    is_new = self._add([ledger.LedgerEntry(domain=row.domain, rank=row.rank)])
+                    entry = ledger.LedgerEntry(domain=row.domain, rank=row.rank) if isinstance(row, Listed) else row
+                    is_new = self._add([entry])
                     added, duplicates = added + is_new, duplicates + 1 - is_new
         return Filled(added=added, duplicates=duplicates)
 
@@ -82,3 +88,11 @@ class CrawlLedger(ledger.Ledger):
         for entry, _, document in self.results("found"):
             columns = {name: document[name] for name in _OF_TARGET}
             yield Target(domain=entry.domain, rank=entry.rank, **columns)
+
+    def objects(self) -> Iterator[PageObject]:
+        """The rows of a crawl for objects, in the order of the list, read lazily; a failed visit is one row."""
+        for entry, outcome, document in self.results():
+            known = {"domain": entry.domain, "rank": entry.rank, **entry.known, "crawled_at": document["crawled_at"]}
+            failed = [{"is_page": True, "failure": outcome, "server_ip": document["server_ip"]}]
+            for row in document["objects"] or failed:
+                yield PageObject(**known, **row)

@@ -103,19 +103,24 @@ def _references(root: lxml.html.HtmlElement) -> Iterator[tuple[str, bool]]:
                     yield value, is_file
 
 
+def _parsed(body: bytes, url: str, encoding: str | None) -> tuple[lxml.html.HtmlElement, str]:
+    """The page's root element, and what its references are relative to."""
+    parser = lxml.html.HTMLParser(encoding=encoding, huge_tree=False)
+    root = lxml.html.document_fromstring(body, parser=parser)
+    bases = root.xpath("//base/@href")
+    return root, (normal(url, str(bases[0])) if bases else None) or url
+
+
 def extract(body: bytes, *, url: str, encoding: str | None = None) -> Links:
     """The links of an HTML page; from broken HTML, those that lxml can recover."""
     files: dict[str, None] = {}
     pages: dict[str, None] = {}
     try:
-        parser = lxml.html.HTMLParser(encoding=encoding, huge_tree=False)
-        root = lxml.html.document_fromstring(body, parser=parser)
-        bases = root.xpath("//base/@href")
-        base = normal(url, str(bases[0])) if bases else None
+        root, base = _parsed(body, url, encoding)
         for number, (reference, element_is_file) in enumerate(_references(root)):
             if number >= MAX_LINKS:
                 break
-            link = normal(base or url, str(reference))
+            link = normal(base, str(reference))
             if link is None:
                 continue
             if element_is_file or ending(link) not in _PAGE_ENDINGS:
@@ -126,3 +131,60 @@ def extract(body: bytes, *, url: str, encoding: str | None = None) -> Links:
         pass  # not HTML after all, or an unknown encoding: no links
     ranked = sorted(files, key=lambda link: _CLASS.get(ending(link), _UNKNOWN_CLASS))
     return Links(files=ranked, pages=[page for page in pages if page not in files])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embedded:
+    """What a page shows without a click: absolute URLs, each once, without fragments, in the order of the page."""
+
+    urls: dict[str, bool]
+    """URL -> whether an element of the page says that it is a style sheet."""
+    unusable: int
+    """References that no server has: data and blob URLs, broken ones."""
+
+
+_SHOWN_LINKS = frozenset({"stylesheet", "icon", "modulepreload"})
+_PRELOADED = frozenset({"image", "style", "script", "font"})
+_CSS_URL = re.compile(r"""url\(\s*["']?([^"')]{1,2000})["']?\s*\)""", re.IGNORECASE)
+
+
+def _shown(root: lxml.html.HtmlElement) -> Iterator[tuple[str, bool]]:
+    """(reference, whether it is a style sheet). Of the sizes of an image that a page offers, a browser takes one."""
+    for element in root.iter("img", "input", "script", "link", "style"):
+        if element.tag == "style":
+            yield from ((reference, False) for reference in _CSS_URL.findall(element.text or ""))
+        elif element.tag == "link":
+            words = set(str(element.get("rel", "")).lower().split())
+            if words & _SHOWN_LINKS or ("preload" in words and element.get("as", "").lower() in _PRELOADED):
+                yield element.get("href", ""), "stylesheet" in words
+        elif element.tag != "input" or element.get("type", "").lower() == "image":
+            one_of = _SRCSET.findall((element.get("srcset") or element.get("data-srcset") or "")[:20_000])
+            yield element.get("src") or element.get("data-src") or next(iter(one_of), ""), False
+
+
+def embedded(body: bytes, *, url: str, encoding: str | None = None) -> Embedded:
+    """Images, style sheets, scripts and fonts of an HTML page; from broken HTML, those that lxml can recover."""
+    try:
+        root, base = _parsed(body, url, encoding)
+        return _usable(base, _shown(root))
+    except (lxml.etree.LxmlError, LookupError, ValueError):
+        return Embedded(urls={}, unusable=0)  # not HTML after all, or an unknown encoding
+
+
+def of_style_sheet(text: str, *, url: str) -> Embedded:
+    """Fonts and images of a style sheet, used or not."""
+    return _usable(url, ((reference, False) for reference in _CSS_URL.findall(text)))
+
+
+def _usable(base: str, references: Iterator[tuple[str, bool]]) -> Embedded:
+    urls: dict[str, bool] = {}
+    unusable = 0
+    for reference, is_sheet in references:
+        if not reference.strip() or reference.startswith("#"):
+            continue
+        link = normal(base, reference)
+        if link is None:
+            unusable += 1
+        else:
+            urls[link] = urls.get(link, False) or is_sheet
+    return Embedded(urls=urls, unusable=unusable)

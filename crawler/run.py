@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import core
+from core.domain import PageObject, Provider
 from core.errors import UpshiftError, UsageError, not_found
-from core.files import targets
+from core.files import store, targets
 from core.outreach.blocks import BlockLists
 from core.outreach.dns import Resolver
+from core.outreach.ledger import LedgerEntry
 from core.outreach.lists import TopList, identity
 from core.system import signals
 from core.terminal import Progress
@@ -56,6 +58,8 @@ class CrawlOptions:
     def plan(self) -> dict[str, Any]:
         """Options that affect the results: a resumed crawl must have the same."""
         limits = asdict(self.limits) | {"shard": list(self.shard), "limit": self.limit}
+        if not self.limits.objects:
+            del limits["objects"]  # a crawl for large files has the plan that it had before there were others
         return limits | {"list": identity(self.source)}
 
 
@@ -71,6 +75,8 @@ class CrawlSummary:
     filled: Filled | None
     """None if the list was in the ledger already."""
     complaints: list[str]
+    objects: Counter[str]
+    """Of a crawl for objects: measured, lower bounds, skipped, and causes."""
 
     @property
     def with_file(self) -> int:
@@ -78,7 +84,7 @@ class CrawlSummary:
 
 
 def crawl(options: CrawlOptions, progress: Progress) -> CrawlSummary:
-    """Runs the crawl, or resumes it from its ledger, and writes the targets.
+    """Runs the crawl, or resumes it from its ledger, and writes the targets or objects.
 
     Raises:
         UsageError: a broken list, ledger, or block list; with file and line.
@@ -89,9 +95,14 @@ def crawl(options: CrawlOptions, progress: Progress) -> CrawlSummary:
     ledger = CrawlLedger(options.ledger, options.plan())
     try:
         rows = TopList(options.source)
-        filled = None if ledger.filled else ledger.fill(rows, shard=options.shard, limit=options.limit)
+        listed = _of_targets(options.source) if options.limits.objects and targets.is_table(options.source) else rows
+        filled = None if ledger.filled else ledger.fill(listed, shard=options.shard, limit=options.limit)
         _visit_all(options, ledger, blocks, progress)
-        targets.write_rows(options.out, ledger.targets())
+        objects = Counter[str]()
+        if options.limits.objects:
+            store.write_rows(options.out, "objects", _counted(ledger.objects(), objects))
+        else:
+            targets.write_rows(options.out, ledger.targets())
         domains, outcomes = ledger.counts()
     finally:
         ledger.close()
@@ -103,7 +114,32 @@ def crawl(options: CrawlOptions, progress: Progress) -> CrawlSummary:
         named_faults=list(map(str, rows.faults)),
         filled=filled,
         complaints=blocks.complaints,
+        objects=objects,
     )
+
+
+def _of_targets(path: Path) -> Iterator[LedgerEntry]:
+    """The domains of a `targets` file, with provider where it was mapped."""
+    columns = ("domain", "rank", "provider", "asn", "rule")
+    domains = 0
+    for domains, row in enumerate(targets.values(path, columns), 1):  # noqa: B007 - counted
+        mapped = row["provider"] != Provider.OTHER or row["asn"] is not None or row["rule"] is not None
+        known = {"provider": row["provider"]} if mapped else {}
+        yield LedgerEntry(domain=row["domain"], rank=row["rank"], known=known)
+    if not domains:
+        raise UsageError("the targets file has no domain", where=str(path), remedy="give a top list or targets")
+
+
+def _counted(rows: Iterator[PageObject], counts: Counter[str]) -> Iterator[PageObject]:
+    """The same rows; counts those with a size, bounds, causes, and what was skipped."""
+    for row in rows:
+        if row.size_bytes is not None:
+            counts["measured"] += 1
+            counts["lower bounds"] += row.size_is_lower_bound
+        elif not row.is_page:  # causes of pages are outcomes of domains
+            counts[row.failure or "unknown"] += 1
+        counts["skipped"] += row.skipped
+        yield row
 
 
 def settings(options: CrawlOptions) -> dict[str, Any]:

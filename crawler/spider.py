@@ -31,6 +31,7 @@ from twisted.web._newclient import ParseError
 from core.outreach.blocks import BlockLists
 from core.outreach.dns import Resolver
 from crawler.ledger import CrawlLedger, DomainResult
+from crawler.objects import ObjectVisit
 from crawler.policy import Pins, RefusedError, Throttle, admit
 from crawler.visit import CrawlLimits, CrawlOutcome, CrawlReply, CrawlRequest, DomainVisit, RequestPurpose
 
@@ -124,7 +125,7 @@ class GateMiddleware:
 
 
 class FileSpider(scrapy.Spider):
-    """Finds one large file per domain."""
+    """Finds one large file per domain, or measures the objects of its start page."""
 
     name = "upshift"
 
@@ -175,7 +176,7 @@ class FileSpider(scrapy.Spider):
     async def _work(self, domains: Any) -> None:
         for domain, _ in domains:
             assert Pins.current is not None  # noqa: S101 - Scrapy creates it before the spider
-            visit = DomainVisit(
+            visit = (ObjectVisit if self._limits.objects else DomainVisit)(
                 domain=domain,
                 limits=self._limits,
                 fetch=self._fetch,
@@ -194,6 +195,7 @@ class FileSpider(scrapy.Spider):
         request = scrapy.Request(
             ask.url,
             method="HEAD" if ask.want is RequestPurpose.HEAD else "GET",
+            headers={"Accept-Encoding": "gzip"} if ask.gzip else None,
             meta={ASK: ask, "download_slot": ask.address, "download_timeout": self._timeout_s},
             dont_filter=True,
         )
@@ -212,7 +214,7 @@ class FileSpider(scrapy.Spider):
             headers=headers,
             body=response.body,
             address=address,
-            stopped="download_stopped" in response.flags,
+            stopped=not {"download_stopped", "dataloss"}.isdisjoint(response.flags),
         )
 
     def headers_received(self, headers: Any, body_length: Any, request: Any, **_: Any) -> None:  # noqa: ARG002
@@ -222,7 +224,7 @@ class FileSpider(scrapy.Spider):
         ask.html = kind in (b"", b"text/html", b"application/xhtml+xml")
         ask.encoded = (headers.get(b"Content-Encoding") or b"identity").strip().lower() != b"identity"
         length = headers.get(b"Content-Length") or b""
-        ask.length = int(length) if length.isdigit() and int(length) > 0 and not ask.encoded else None
+        ask.length = int(length) if length.isdigit() and int(length) > 0 and (ask.gzip or not ask.encoded) else None
 
     def bytes_received(self, data: bytes, request: Any, **_: Any) -> None:
         """Stops the download when the rest is not needed. (Stopping at the headers would lose the server's address.)"""

@@ -62,6 +62,8 @@ class RequestPurpose(StrEnum):
 
     ROBOTS = "robots"
     PAGE = "page"
+    WHOLE = "whole"
+    """A GET of which the body is read, whatever its type: a style sheet."""
     HEAD = "head"
     SIZE = "size"
     """A GET that is stopped as soon as the size is known or the minimum has arrived."""
@@ -78,8 +80,10 @@ class CrawlRequest:
     """None for robots.txt itself."""
     min_size: int
     max_page_bytes: int
+    gzip: bool = False
+    """Whether the answer may be compressed: its size on the wire is asked for."""
     length: int | None = None
-    """Content-Length, where the body is not encoded."""
+    """Content-Length; unknown of an encoded body that was not asked for."""
     html: bool = False
     encoded: bool = False
     received: int = 0
@@ -87,7 +91,8 @@ class CrawlRequest:
     @property
     def enough(self) -> bool:
         """Whether the rest of the body is not needed."""
-        if self.want is RequestPurpose.ROBOTS or (self.want is RequestPurpose.PAGE and self.html):
+        read = (RequestPurpose.ROBOTS, RequestPurpose.WHOLE)
+        if self.want in read or (self.want is RequestPurpose.PAGE and self.html):
             return self.received >= self.max_page_bytes
         return self.length is not None or self.received >= self.min_size
 
@@ -102,6 +107,7 @@ class CrawlReply:
     body: bytes
     address: str | None
     stopped: bool
+    """We stopped it, or the server broke off: more would have come."""
 
 
 Fetch = Callable[[CrawlRequest], Awaitable[CrawlReply]]
@@ -122,6 +128,8 @@ class CrawlLimits:
     domain_s: float = 600.0
     """Longest visit, excluding rate-limit waits for its address."""
     start: str = "https://{domain}/"
+    objects: int = 0
+    """Measure this many objects of the start page at most (`crawler.objects`); 0: look for a large file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,6 +330,7 @@ class DomainVisit:
             robots=robots,
             min_size=self.limits.min_size,
             max_page_bytes=self.limits.max_page_bytes,
+            gzip=self.limits.objects > 0 and want is not RequestPurpose.ROBOTS,
         )
         host, delay_s = urlsplit(url).hostname or "", robots.delay_s if robots is not None else 0.0
         async with self.pace.gap(host, delay_s), self._turn(want):

@@ -29,10 +29,6 @@ PROGRAMS = "downloader.programs."
 """Programs with this prefix are our own Python modules, which are forked from a warm interpreter."""
 
 
-WINDOW_OPTIONS = ("max_data", "max_stream_data")
-"""Options of QUIC clients whose flow-control windows can be set."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOption:
     """A numeric option of a client, e.g. a flow-control window."""
@@ -53,6 +49,31 @@ class ClientOption:
                 remedy=f"leave it out for {self.default}",
             )
         return value
+
+
+WINDOW_BYTES = 1 << 26
+"""64 MiB: above rate x round-trip time of all intended paths (1 Gbit/s x 0.5 s), so that flow control is never the
+limit, for either client."""
+
+WINDOWS = (
+    ClientOption(name="max_data", help="connection flow-control window [bytes]", default=WINDOW_BYTES, most=1 << 40),
+    ClientOption(name="max_stream_data", help="stream flow-control window [bytes]", default=WINDOW_BYTES, most=1 << 40),
+)
+"""Options of QUIC clients whose flow-control windows can be set."""
+
+RECEIVE_BUFFER = ClientOption(
+    name="receive_buffer",
+    help="receive buffer of the socket to request [bytes]; the kernel grants at most net.core.rmem_max",
+    default=1 << 24,
+    most=(1 << 31) - 1,
+)
+POST_QUANTUM = ClientOption(
+    name="post_quantum",
+    help="1: also offer X25519MLKEM768, in a ClientHello of two packets",
+    default=0,
+    least=0,
+    most=1,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,7 +383,7 @@ class Client:
         known = {option.name: option for option in self.options}
         for name in options:
             if name not in known:
-                fixed = name in WINDOW_OPTIONS and self.window_bytes is not None
+                fixed = name in (window.name for window in WINDOWS) and self.window_bytes is not None
                 raise UsageError(
                     f"the client {self.name} has no option {name!r}{': its windows are fixed' if fixed else ''}",
                     where=where,

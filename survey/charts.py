@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from core.pictures import COLOURS, INK, canvas
 from core.terminal import console, print_line, print_table
-from survey.figures import PAPER, Breakdown, Figures, Share
+from survey.figures import Breakdown, Figures, Share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ def _groups(axis: Any, figures: Figures) -> None:
         if name in figures.paper:
             axis.hlines(figures.paper[name], place - 0.45, place + 0.45, colors=INK, linestyles=":", linewidth=1)
     if figures.paper:
-        axis.plot([], [], color=INK, linestyle=":", linewidth=1, label=PAPER)
+        axis.plot([], [], color=INK, linestyle=":", linewidth=1, label=figures.paper_name)
     axis.set_xticks(range(len(names)), [figures.label(name) for name in names])
     axis.set_ylabel("share [%]")
     axis.set_ylim(0, 105)

@@ -16,11 +16,12 @@ import typer
 
 from core.errors import UsageError
 from core.outreach import arguments
-from survey.survey import Site, Survey, SurveyOptions
+from survey.survey import Results, Site, Survey, SurveyOptions
 
 if TYPE_CHECKING:
     from survey.charts import Chart, Scan
     from survey.engine import SurveySummary
+    from survey.figures import Figures
 
 Place = Callable[[str | None, str | None, Mapping[str, str], bool], AbstractContextManager[Site]]
 """Opens a place with kernel settings: `--isolation`, name server, setting (relative to /proc/sys) -> value, whether the
@@ -125,12 +126,17 @@ def _print_summary(survey: Survey, summary: SurveySummary, out: Path, *, as_json
 
 def figures(
     files: Annotated[
-        list[Path], typer.Argument(help="Results of one kind of survey (Parquet); several files are combined.")
+        list[Path],
+        typer.Argument(help="Results of one kind of survey, or objects of pages (Parquet); several are combined."),
     ],
     figure: Annotated[
         str | None, typer.Option(help="One named figure of that kind, instead of the shares; list: their names.")
     ] = None,
     beside: Annotated[str | None, typer.Option(help="Set a paper's values beside ours: iw-in-the-wild.")] = None,
+    windows: Annotated[
+        Path | None,
+        typer.Option(help="For objects: results of upshift survey iw of the same domains; flights that objects need."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document; shares from 0 to 1.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV; shares from 0 to 1.")] = False,
     picture: Annotated[
@@ -146,6 +152,9 @@ def figures(
         if path.suffix not in (".svg", ".png"):
             raise UsageError(f"{path} is not a supported picture format", where="--picture", remedy="use .svg or .png")
     survey = survey_of(files[0])
+    if windows is not None and (survey.name != OBJECTS or figure is not None):
+        what = "it needs the shares of objects"
+        raise UsageError(what, where="--windows", remedy="give results of upshift crawl objects, without --figure")
     if beside not in (None, "iw-in-the-wild"):
         raise UsageError(f"{beside!r} is not known", where="--beside", remedy="write iw-in-the-wild")
     if beside is not None and figure is None:
@@ -160,10 +169,17 @@ def figures(
     if figure is not None:
         _one_figure(_chart(survey, figure), scans, beside is not None, (as_json, as_csv), picture or [])
         return
-    measured = survey.figures([record for scan in scans for record in scan.records])
-    from survey.charts import draw_figures
+    records = [record for scan in scans for record in scan.records]
+    measured = survey.figures(records)
+    if windows is not None:
+        measured = _with_flights(measured, records, windows)
+    from survey.charts import draw_chart, draw_figures
 
-    _write_pictures(picture or [], lambda kind: draw_figures(measured, kind))
+    if survey.picture is None:
+        _write_pictures(picture or [], lambda kind: draw_figures(measured, kind))
+    elif picture:
+        chart = survey.charts[survey.picture]
+        _write_pictures(picture, lambda kind: draw_chart(chart, chart.table(scans, False), kind))
     if as_csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows(counted.as_rows(measured))
     elif as_json:
@@ -172,7 +188,22 @@ def figures(
         counted.print_figures(measured, sys.stdout)
 
 
-def _scans(files: Sequence[Path], survey: Survey) -> list[Scan]:
+OBJECTS = "objects"
+
+
+def _with_flights(measured: Figures, records: Sequence[Any], windows: Path) -> Figures:
+    from core.files import store
+    from survey.iw.record import IwRecord
+    from survey.objects import with_flights
+
+    surveyed = store.read_rows(windows, "survey_iw", IwRecord)
+    known = {record.domain for record in records}
+    if not any(record.domain in known for record in surveyed):
+        raise UsageError("it has none of these domains", where=str(windows), remedy="survey the same list")
+    return with_flights(measured, records, surveyed)
+
+
+def _scans(files: Sequence[Path], survey: Results) -> list[Scan]:
     """The files' records. Raises UsageError if there are none, or a file is of another kind."""
     from core.files import store
     from survey.charts import Scan
@@ -183,11 +214,11 @@ def _scans(files: Sequence[Path], survey: Survey) -> list[Scan]:
     return scans
 
 
-def _names(survey: Survey) -> str:
+def _names(survey: Results) -> str:
     return ", ".join(survey.charts) or "(there is none)"
 
 
-def _chart(survey: Survey, name: str) -> Chart:
+def _chart(survey: Results, name: str) -> Chart:
     if name not in survey.charts:
         what = f"upshift survey {survey.name} has no figure {name!r}"
         raise UsageError(what, where="--figure", remedy=f"there are: {_names(survey)}")
@@ -224,18 +255,19 @@ def _write_pictures(paths: Sequence[Path], draw: Callable[[str], bytes]) -> None
             temporary.write_bytes(drawn)
 
 
-def survey_of(path: Path) -> Survey:
-    """The survey that wrote a file of results. Raises UsageError for any other file."""
+def survey_of(path: Path) -> Results:
+    """The kind of results that a file has. Raises UsageError for any other file."""
     from core.files import schemas, store
+    from survey.objects import OBJECTS
     from survey.surveys import ALL
 
     with store.parquet(path, "survey's results") as file:
         kind = schemas.kind_in(file.schema_arrow)
-    for survey in ALL.values():
+    for survey in (*ALL.values(), OBJECTS):
         if survey.kind == kind:
             return survey
     raise UsageError(
         f"this holds {kind or 'no'} records of Upshift, not survey results",
         where=str(path),
-        remedy=f"give a file written by one of these: upshift survey {', '.join(ALL)}",
+        remedy=f"give a file written by one of these: upshift survey {', '.join(ALL)}; upshift crawl objects",
     )

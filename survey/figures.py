@@ -37,15 +37,50 @@ def wilson(count: int, n: int, z: float = Z95) -> Share:
 
     For n = 0 the share is NaN and the interval 0 to 1.
     """
+    return _wilson(count, n, n, z)
+
+
+def _wilson(count: int, n: int, effective: float, z: float) -> Share:
+    """The interval of as many independent records as `effective`."""
     if n == 0:
         return Share(count=0, n=0, share=math.nan, low=0.0, high=1.0)
     p = count / n
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    centre = (p + z * z / (2 * effective)) / (1 + z * z / effective)
+    half = z / (1 + z * z / effective) * math.sqrt(p * (1 - p) / effective + z * z / (4 * effective * effective))
     # Shares of 0 and 1 are exact ends of the interval; floating point would miss them by an ulp.
     low = 0.0 if count == 0 else max(0.0, centre - half)
     high = 1.0 if count == n else min(1.0, centre + half)
     return Share(count=count, n=n, share=p, low=low, high=high)
+
+
+def clustered(domains: Iterable[tuple[int, int]]) -> Share:
+    """The share of things that come by domain, as the objects of a page do: (count, n) of each domain.
+
+    Wilson's interval with the effective sample size of a ratio of sums over domains (P. S. Kott and D. A. Carr, Journal
+    of Official Statistics 13 (1997) 109), and the quantile of Student's t with a degree of freedom per domain but one
+    (E. L. Korn and B. I. Graubard, Survey Methodology 24 (1998) 193). If all count or none does, how alike the things
+    of a domain are is unknown, and a domain is one record.
+    """
+    sums = [(count, n) for count, n in domains if n]
+    count, n, k = sum(c for c, _ in sums), sum(n for _, n in sums), len(sums)
+    effective = float(k)
+    if 0 < count < n and k > 1:
+        p = count / n
+        variance = k / (k - 1) * sum((c - p * m) ** 2 for c, m in sums) / n**2
+        effective = min(float(n), p * (1 - p) / variance) if variance else float(n)
+    return _wilson(count, n, effective, _student(k - 1) if k > 1 else Z95)
+
+
+def _student(degrees: int) -> float:
+    """The quantile of 0.975 of Student's t (M. Abramowitz and I. A. Stegun, 26.7.5), to 0.1 % from 3 on."""
+    z = Z95
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92_160,
+    )
+    return z + math.fsum(term / float(degrees) ** power for power, term in enumerate(terms, 1))
 
 
 def plain(share: Share) -> dict[str, Any]:
@@ -134,6 +169,9 @@ class Breakdown:
     """Whether to print it; JSON and CSV always have it."""
 
 
+PAPER = "the ANRW 2023 paper"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """Summary of a survey's records."""
@@ -147,7 +185,9 @@ class Figures:
     labels: Mapping[str, str] = field(default_factory=dict)
     """Share's name -> its printed name; names without an entry are printed as they are."""
     paper: Mapping[str, float] = field(default_factory=dict)
-    """Share's name -> its value in the ANRW 2023 paper [%]."""
+    """Share's name -> its value in a paper [%]."""
+    paper_name: str = PAPER
+    """That paper, as a row of the table."""
     breakdowns: Mapping[str, Breakdown] = field(default_factory=dict)
     singles: Mapping[str, Share] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -162,9 +202,6 @@ class Figures:
 
     def label(self, name: str) -> str:
         return self.labels.get(name, name)
-
-
-PAPER = "the ANRW 2023 paper"
 
 
 def as_document(figures: Figures) -> dict[str, Any]:
@@ -206,7 +243,7 @@ def print_figures(figures: Figures, stream: TextIO) -> None:
     ]
     if figures.paper:
         paper = (f"{figures.paper[name]:.1f}" if name in figures.paper else "-" for name in figures.names)
-        rows.append([PAPER, *paper, "-"])
+        rows.append([figures.paper_name, *paper, "-"])
     print_shares(to, figures.title, ["group", *map(figures.label, figures.names), "n"], rows)
     for breakdown in figures.breakdowns.values():
         if breakdown.shown and breakdown.shares:

@@ -117,19 +117,31 @@ def _refused(record: Record, error: NotAskedError) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
-    """One kind of survey."""
+class Results:
+    """One kind of results, of which `upshift survey figures` makes figures."""
 
     name: str
-    """Name of the command, `upshift survey NAME`, and of the file kind, `survey_NAME`."""
-    help: str
-    """Help of the command; the first line is a sentence."""
     record: type[Record]
-    visits: Callable[[Context], AbstractAsyncContextManager[Visit]]
-    """Opens what visits share (sockets, programs), and yields the visit; `each` makes one from a plain coroutine."""
     figures: Callable[[Sequence[Record]], Figures]
     charts: Mapping[str, Chart] = field(default_factory=dict)
     """Named figures, for `upshift survey figures --figure`."""
+    picture: str | None = None
+    """The one of these that is drawn if none is named; None: the shares."""
+
+    @property
+    def kind(self) -> str:
+        """Kind of its files."""
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey(Results):
+    """One kind of survey. `name` is that of the command, `upshift survey NAME`; its files are `survey_NAME`."""
+
+    help: str
+    """Help of the command; the first line is a sentence."""
+    visits: Callable[[Context], AbstractAsyncContextManager[Visit]]
+    """Opens what visits share (sockets, programs), and yields the visit; `each` makes one from a plain coroutine."""
     subjects: Callable[[SurveyOptions, Any], Source] = _listed
     """What to survey, from the options and the survey's own settings. Raises UsageError."""
     settings: type[Any] = NoSettings

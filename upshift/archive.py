@@ -54,7 +54,7 @@ class CapturesOf(StrEnum):
     ALL = "all"
 
 
-class Names(StrEnum):
+class Identities(StrEnum):
     """What becomes of domains, addresses and URLs."""
 
     KEEP = "keep"
@@ -73,13 +73,13 @@ class Contents:
     folders: tuple[str, ...]
     """The campaigns' folders below `data/`, in the order in which tables and report have them."""
     captures: CapturesOf
-    names: Names
+    names: Identities
     kept: int
     """Downloads whose rows stay as they were packed, as what they were made from is not in the archive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class ComparedFile:
     """A file of an archive against the same file made anew."""
 
     path: str
@@ -94,7 +94,7 @@ def pack(
     licence: str,
     authors: Sequence[str],
     captures: CapturesOf,
-    names: Names,
+    names: Identities,
     now: datetime,
     key: bytes,
     progress: Progress,
@@ -110,7 +110,7 @@ def pack(
         PlaceError: there is no room, or no code that could be packed.
     """
     credits = archive_pages.Credits(licence=archive_pages.licence(licence), authors=archive_pages.people(authors))
-    if names is Names.HASH and captures is CapturesOf.ALL:
+    if names is Identities.HASH and captures is CapturesOf.ALL:
         raise UsageError("captures hold addresses and names", where="--names hash", remedy="use --captures none")
     if os.path.lexists(out):
         raise UsageError("this is already there", where=str(out), remedy="use another --out, or remove it")
@@ -133,7 +133,7 @@ def pack(
             names=names,
             kept=sum(_inspect(part / bag.PAYLOAD / name, progress) for name in homes),
         )
-        if names is Names.HASH:
+        if names is Identities.HASH:
             for name in homes:
                 pseudonyms.replace_names(part / bag.PAYLOAD / name, key)
         make_results(part / bag.PAYLOAD, contents.folders)
@@ -141,7 +141,7 @@ def pack(
         software = _software(part / bag.PAYLOAD / "software")
         archive_pages.write(part / bag.PAYLOAD, contents.folders, asdict(contents), credits, software, now)
         bag.write(part, archive_pages.bag_info(credits, now))
-        if names is Names.HASH:
+        if names is Identities.HASH:
             _keep_key(out.with_name(f"{out.name}.key"), key)
         part.rename(out)
     return contents
@@ -159,21 +159,21 @@ def read_contents(folder: Path) -> Contents:
     return contents
 
 
-def reproduce(folder: Path, contents: Contents, progress: Progress) -> Iterator[Compared]:
+def reproduce(folder: Path, contents: Contents, progress: Progress) -> Iterator[ComparedFile]:
     """Makes inspection, tables, figures and report anew in a temporary folder; each file against the archive's."""
     payload = folder / bag.PAYLOAD
     with tempfile.TemporaryDirectory(prefix="upshift-") as temporary:
         anew = Path(temporary) / bag.PAYLOAD
         for name in contents.folders:
             shutil.copytree(payload / name, anew / name, ignore=shutil.ignore_patterns(*MADE, "combined"))
-            if contents.names is Names.KEEP:
+            if contents.names is Identities.KEEP:
                 _inspect(anew / name, progress)
         make_results(anew, contents.folders)
         yield from _differences(payload, anew, contents)
 
 
-def _differences(payload: Path, anew: Path, contents: Contents) -> Iterator[Compared]:
-    inspected = _TABLES if contents.names is Names.KEEP else ()
+def _differences(payload: Path, anew: Path, contents: Contents) -> Iterator[ComparedFile]:
+    inspected = _TABLES if contents.names is Identities.KEEP else ()
     made = {f"{name}/{table}" for name in contents.folders for table in inspected}
     for root in (payload, anew):
         made |= {file.relative_to(root).as_posix() for part in _results(root, contents) for file in part.rglob("*.*")}
@@ -185,7 +185,7 @@ def _differences(payload: Path, anew: Path, contents: Contents) -> Iterator[Comp
             fault = "not made"
         elif not filecmp.cmp(payload / path, anew / path, shallow=False):
             fault = "other bytes"
-        yield Compared(path=path, fault=fault)
+        yield ComparedFile(path=path, fault=fault)
 
 
 def _results(root: Path, contents: Contents) -> list[Path]:
@@ -261,14 +261,14 @@ def _software(to: Path) -> str:
     if not (root / ".git").exists():
         return _installed(to)
     git = ["git", "-C", str(root), "-c", f"safe.directory={root}"]
-    commit = _said_by([*git, "rev-parse", "HEAD"])
-    changed = _said_by([*git, "status", "--porcelain", "--untracked-files=no"])
-    _said_by([*git, "archive", "--format=tar.gz", f"--output={(to / 'upshift.tar.gz').absolute()}", "HEAD"])
+    commit = _output_of([*git, "rev-parse", "HEAD"])
+    changed = _output_of([*git, "status", "--porcelain", "--untracked-files=no"])
+    _output_of([*git, "archive", "--format=tar.gz", f"--output={(to / 'upshift.tar.gz').absolute()}", "HEAD"])
     note = "; the checkout had changes that are not in it" if changed else ""
     return f"`software/upshift.tar.gz`: the checkout's commit {commit}, with its lock files{note}."
 
 
-def _said_by(command: Sequence[str]) -> str:
+def _output_of(command: Sequence[str]) -> str:
     done = process.run(command, timeout_s=600)
     if done.returncode != 0:
         raise PlaceError(f"the code cannot be packed: {last_line(done.stderr)}", where=" ".join(command))

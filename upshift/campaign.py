@@ -17,6 +17,7 @@ from core.errors import AskedToStopError, PlaceError, UpshiftError, UsageError
 from core.files import disk
 from core.files.disk import check_free, check_room
 from core.system import signals
+from core.system.confine import user_of
 from core.system.place import Place
 from core.system.this_host import read_clock
 from core.terminal import Progress
@@ -60,6 +61,7 @@ def run_file(
     until: str | None = None,
     metrics: str | None = None,
     force: bool = False,
+    client_user: str | None = None,
 ) -> tuple[RunSummary, Inspection | None]:
     """Runs the campaign of a file into a folder, or resumes the one in that folder; then makes its tables.
 
@@ -73,6 +75,7 @@ def run_file(
         until: when it ends, e.g. 2027-01-05T06:00Z or 6h; None: with its plan.
         metrics: where metrics are served, `unix:PATH` or `127.0.0.1:PORT`; None: nowhere.
         force: run beside another campaign of this host.
+        client_user: the user that clients become before their first packet; None: nobody.
 
     Raises:
         AskedToStopError: asked to end while it made the tables.
@@ -80,6 +83,7 @@ def run_file(
     """
     endpoint = None if metrics is None else parse_endpoint(metrics)
     end = None if until is None else parse_time(until, where="--until", now=time.time())
+    run_as = None if client_user is None else user_of(client_user, where="--client-user")
     campaign = load(path, host_file)
     if order is not None:
         campaign = replace(campaign, order=order)
@@ -100,7 +104,7 @@ def run_file(
             stack.enter_context(host.announced(campaign.name, out, force=force))
             others = _names_beside
         reporter = stack.enter_context(reported(out, campaign.name, endpoint, others))
-        return _run(plan, here, out, let_cpus_sleep, end, progress, reporter)
+        return _run(plan, here, out, let_cpus_sleep, end, progress, reporter, run_as)
 
 
 def _names_beside() -> list[str]:
@@ -115,6 +119,7 @@ def _run(
     until: float | None,
     progress: Progress,
     reporter: Reporter,
+    run_as: tuple[int, int] | None,
 ) -> tuple[RunSummary, Inspection | None]:
     campaign = plan.campaign
     for note in prepared(campaign.configurations)[1]:
@@ -139,6 +144,7 @@ def _run(
             reporter=reporter,
             client_ceilings=_client_ceilings(),
             inspect=partial(inspect_capture, factors=factors.ALL),
+            run_as=run_as,
         )
         reporter.does(*(State.STOPPING, summary.ended_by) if summary.ended_by else (State.RUNNING, "making the tables"))
     # Only now: a folder that holds another plan was refused above, and keeps its lab.json.
@@ -178,11 +184,10 @@ def reported(
 
 
 def _client_ceilings() -> Mapping[str, Any] | None:
-    """This host's calibration, judged for the present versions; its single transfers are left out."""
+    """This host's calibration, judged for the present versions."""
     from vantage.doctor import ceilings
 
-    calibration = ceilings.present(clients.ALL.values(), path=ceilings.calibration_file(), now=ceilings.circumstances())
-    return ceilings.summary(calibration)
+    return ceilings.present(clients.ALL.values(), path=ceilings.calibration_file(), now=ceilings.circumstances())
 
 
 def _check_host(plan: SharedPlan, here: str | None) -> None:

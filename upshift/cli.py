@@ -23,6 +23,7 @@ from core.errors import (
     AskedToStopError,
     IncompleteError,
     PlaceError,
+    UnusableError,
     UpshiftError,
     UsageError,
     nearest,
@@ -33,7 +34,7 @@ from core.system import signals
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("run:demo", "The whole pipeline in the lab, then the report."),
     "doctor": ("doctor:doctor", "What this host can and cannot measure, and how to fix it."),
-    "crawl": ("crawl:crawl", "Top list -> targets: one large file per domain, with its size."),
+    "crawl": ("crawl:app", "Top list -> targets: one large file per domain, with its size; or objects of pages."),
     "map": ("map:app", "Addresses -> AS, organisation, provider: targets, explain, table, fetch."),
     "survey": ("survey:app", "What servers support: options, quic, iw; figures; client-windows."),
     "targets": ("targets:targets", "Compose the target set: N per provider, only those that support all options."),
@@ -52,6 +53,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "figures": ("tables:figures", "Figures 1 to 3: CDFs of throughput and RTT, as SVG and PNG."),
     "report": ("tables:report", "Everything in one HTML file that needs no network."),
     "compare": ("tables:compare", "Two campaigns: what moved, what differs; exit code 1 if it got worse."),
+    "sender": ("sender:app", "On a server: smaller initial windows for client prefixes that lose packets."),
     "archive": ("archive:archive", "Pack campaigns for publication, with the code that made them."),
     "reproduce": ("archive:reproduce", "Check an archive and make its results anew, byte for byte."),
     "study": ("study:app", "Experiments with senders in the lab, as data files: list, run, report."),
@@ -230,7 +232,7 @@ def main() -> None:
         app(prog_name="upshift")
     except UpshiftError as error:
         print(f"upshift: {error.sentence()}", file=sys.stderr)  # noqa: T201 - the only place that prints errors
-        if isinstance(error, IncompleteError | AskedToStopError):
+        if isinstance(error, IncompleteError | AskedToStopError) and not isinstance(error, UnusableError):
             _say_how_to_go_on()
         raise SystemExit(error.exit_code) from None
     except OSError as error:

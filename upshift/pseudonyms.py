@@ -86,8 +86,8 @@ def _in_document(value: Any, names: Mapping[str, str], key: bytes) -> Any:
     known = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
     def replace(text: str) -> str:
-        text = known.sub(lambda found: names[found[0]], text)
-        return _ADDRESS.sub(lambda found: pseudonym(found[0], key) if _is_address(found[0]) else found[0], text)
+        text = known.sub(lambda match: names[match[0]], text)
+        return _ADDRESS.sub(lambda match: pseudonym(match[0], key) if _is_address(match[0]) else match[0], text)
 
     def walk(part: Any) -> Any:
         if isinstance(part, dict):

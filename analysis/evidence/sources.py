@@ -111,9 +111,9 @@ def from_journal(findings: RecordedFindings | None, downloads: Sequence[Download
     """
     if findings is None:
         return None
-    found = json.loads(findings.text)
-    whole = isinstance(found, list)
-    rows = found if whole else found["rows"]
+    document = json.loads(findings.text)
+    whole = isinstance(document, list)
+    rows = document if whole else document["rows"]
     if whole and all(row["proof"].get("engine") == ENGINE for row in rows):
         return from_findings(rows, downloads)
     return from_findings(rows, downloads) if findings.dropped and not there else None

@@ -7,7 +7,7 @@ a ceiling was stale when the campaign ran (docs/design/host.md).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from analysis.captures.limiter import CPU_LIMIT
 from analysis.measures.columns import Ceiling, Flags, Floats, Mask
+from core.files import ladder
 
 Numbers = Floats | npt.NDArray[np.int64]
 
@@ -30,7 +31,7 @@ def ceiling(environment: Mapping[str, Any] | None, *, vantage: str, client: str)
     calibration = _within(environment, "vantage_points", vantage, "client_ceilings")
     entry = _within(calibration, "clients", client)
     if not isinstance(entry, Mapping):
-        return NOT_CALIBRATED
+        return Ceiling(mbit_s=None, fault=str(_within(calibration, "fault") or NOT_CALIBRATED.fault))
     rate, stale = entry.get("ceiling_mbit_s"), entry.get("stale")
     if stale:
         changes = stale if isinstance(stale, list) else [stale]
@@ -38,6 +39,16 @@ def ceiling(environment: Mapping[str, Any] | None, *, vantage: str, client: str)
     if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not rate > 0:
         return Ceiling(mbit_s=None, fault=str(entry.get("fault") or NOT_CALIBRATED.fault))
     return Ceiling(mbit_s=float(rate), too_low=_within(calibration, "too_low") is True)
+
+
+def ladders(environment: Mapping[str, Any] | None) -> Iterator[tuple[str, list[list[str]]]]:
+    """(vantage point, table of its calibration), for those with transfers."""
+    vantages = _within(environment, "vantage_points")
+    for vantage in vantages if isinstance(vantages, Mapping) else ():
+        clients = _within(vantages, vantage, "client_ceilings", "clients")
+        cells = ladder.cells(clients) if isinstance(clients, Mapping) else []
+        if cells[1:]:
+            yield vantage, cells
 
 
 def _within(document: Any, *names: str) -> Any:

@@ -15,26 +15,24 @@ from typing import Any
 
 import numpy as np
 
-from analysis.measures.columns import Codes, Texts, on_all_cores
+from analysis.measures.columns import Codes, on_all_cores
 from analysis.measures.pairs import Pairs, PlannedPairs, Samples, pair, pair_planned
 from analysis.measures.rows import (
     BIN_EDGES,
     BIN_NAMES,
-    LEAST_PART,
     MINIMUM_DOMAINS,
     Failures,
     Intention,
     LargerClusters,
     Median,
     PairShare,
-    Part,
     SpeedupRow,
     SpeedupSummary,
-    Split,
     SplitBy,
     Typical,
     Unit,
 )
+from analysis.measures.splits import LogSpeedups, Parts, by_cluster, splits_of
 from analysis.measures.statistics.intervals import (
     EQUIVALENCE_CONFIDENCE,
     LEAST_CLUSTERS,
@@ -48,40 +46,37 @@ from analysis.measures.statistics.intervals import (
     numbered,
     share_intervals,
 )
-from analysis.measures.statistics.tests import differ, equivalence, kruskal_wallis, mcnemar, sign_test, signed_rank
-from analysis.measures.verdicts import LEAST_MARGIN, SIGNIFICANCE, judge
+from analysis.measures.statistics.tests import equivalence, kruskal_wallis, mcnemar, sign_test, signed_rank
+from analysis.measures.verdicts import LEAST_MARGIN, judge
 from core.domain import Comparison
 
 PROVIDERS_DIFFER = 0.4
 """p-value of the test of providers below which they are the unit: to overlook that they differ costs more coverage than
 to mistake it, so a usual level would not do."""
-SURE = 0.99
-"""Confidence of the intervals of parts: several parts of several splits of several rows are looked at."""
-
 SIDES = ("faster", "slower", "tie", "undecided")
 
 
 def summary_of(pairs: Pairs, comparison: Comparison, *, group: str = "") -> SpeedupSummary:
     """The row without tests, from its pairs as arrays."""
-    medians = _Logs.of(pairs).medians(pairs.domain, pairs.domains)
+    medians = LogSpeedups.of(pairs).medians(pairs.domain, pairs.domains)
     return SpeedupSummary(**_summary(pairs, medians, comparison, group), typical=_typical(*medians))
 
 
 def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group: str = "") -> SpeedupRow:
     """One row, from its pairs as arrays; without q-values and verdict: see `judge`."""
     n = len(pairs.low)
-    logs = _Logs.of(pairs)
+    logs = LogSpeedups.of(pairs)
     low, high = logs.medians(pairs.domain, pairs.domains)
     summary = _summary(pairs, (low, high), comparison, group)
     p_wilcoxon = signed_rank(low, high)
     same = {name: summary[name] for name in ("n", "domains", "faster", "slower", "median")}
     known = {by: texts for by, texts in pairs.splits.items() if (texts.codes >= 0).any()}
-    cells = {by: _Cells.of(pairs, texts, logs, (low, high)) for by, texts in known.items()}
+    cells = {by: Parts.of(pairs, texts, logs, (low, high)) for by, texts in known.items()}
     vantages = cells.get(SplitBy.VANTAGE)
     return SpeedupRow(
         **summary,
         typical=_typical_of_units(low, high, cells.get(SplitBy.PROVIDER)),
-        splits=_splits(cells),
+        splits=splits_of(cells),
         p_wilcoxon=p_wilcoxon if n else None,
         p_clusters=signed_rank(logs.low, logs.high, pairs.domain) if n else None,
         p_sign=sign_test(low, high) if n else None,
@@ -90,7 +85,7 @@ def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group
             name: _larger(
                 (vantages.low, vantages.high, vantages.part)
                 if name == "vantage" and vantages
-                else _by_cluster(pairs, clusters, logs, (low, high))
+                else by_cluster(pairs, clusters, logs, (low, high))
             )
             for name, clusters in pairs.larger.items()
         },
@@ -140,31 +135,6 @@ def sides(pairs: Pairs) -> Codes:
     side[pairs.high <= 1.0] = SIDES.index("slower")
     side[(pairs.low == 1.0) & (pairs.high == 1.0)] = SIDES.index("tie")
     return side
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Logs:
-    """Bounds of log speed-ups."""
-
-    low: Floats
-    high: Floats
-    """The same object as `low` where all are known."""
-
-    @classmethod
-    def of(cls, pairs: Pairs) -> _Logs:
-        bounds = np.flatnonzero(pairs.low != pairs.high)
-        with np.errstate(divide="ignore"):
-            low = np.log(pairs.low)
-            if not len(bounds):
-                return cls(low, low)
-            high = low.copy()
-            high[bounds] = np.log(pairs.high[bounds])
-        return cls(low, high)
-
-    def medians(self, clusters: Ints, count: int) -> tuple[Floats, Floats]:
-        """Lower and upper bounds of the median of each cluster; the same object where all are known."""
-        low = cluster_medians(self.low, clusters, count)
-        return low, low if self.low is self.high else cluster_medians(self.high, clusters, count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -259,7 +229,7 @@ def _typical(low: Floats, high: Floats) -> Typical:
     return Typical(least=least, most=most, low=first, high=last, units=len(low))
 
 
-def _typical_of_units(low: Floats, high: Floats, providers: _Cells | None) -> Typical:
+def _typical_of_units(low: Floats, high: Floats, providers: Parts | None) -> Typical:
     """With providers as the unit where effects differ between them, else with domains."""
     of_domains = _typical(low, high)
     if providers is None or len(low) < MINIMUM_DOMAINS:
@@ -276,109 +246,12 @@ def _typical_of_units(low: Floats, high: Floats, providers: _Cells | None) -> Ty
     return Typical(least=mean, most=mean, low=first, high=last, unit=Unit.PROVIDER, units=len(known), p_providers=p)
 
 
-def _by_cluster(
-    pairs: Pairs, clusters: Ints, logs: _Logs, of_domains: tuple[Floats, Floats]
-) -> tuple[Floats, Floats, Ints]:
-    """Lower and upper bounds of the median of each domain's pairs in each cluster, and the cluster."""
-    cluster = np.zeros(pairs.domains, dtype=np.int64)
-    cluster[pairs.domain] = clusters
-    if np.array_equal(cluster[pairs.domain], clusters):
-        return *of_domains, cluster
-    count = int(clusters.max()) + 1  # a domain is in several of them
-    key = pairs.domain * count + clusters
-    is_present = np.bincount(key, minlength=pairs.domains * count) > 0
-    parts = np.flatnonzero(is_present)
-    return *logs.medians((np.cumsum(is_present) - 1)[key], len(parts)), parts % count
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Cells:
-    """A row split into parts: the medians of the domains in each."""
-
-    names: tuple[str, ...]
-    runs: Ints
-    """Per part."""
-    low: Floats
-    high: Floats
-    part: Ints
-    """Index into `names` for each median."""
-
-    @classmethod
-    def of(cls, pairs: Pairs, texts: Texts, logs: _Logs, of_domains: tuple[Floats, Floats]) -> _Cells:
-        present = np.bincount(texts.codes + 1, minlength=len(texts.names) + 1)
-        kept = np.array(sorted(np.flatnonzero(present[1:]), key=texts.names.__getitem__), dtype=np.int64)
-        number = np.zeros(len(present), dtype=np.int64)  # 0 for pairs of which it is unknown
-        number[kept + 1] = np.arange(1, len(kept) + 1)
-        low, high, part = _by_cluster(pairs, number[texts.codes + 1], logs, of_domains)
-        if present[0]:
-            low, high, part = low[part > 0], high[part > 0], part[part > 0]
-        return cls(tuple(texts.names[code] for code in kept), present[kept + 1], low, high, part - 1)
-
-    @property
-    def is_known(self) -> bool:
-        return np.array_equal(self.low, self.high)
-
-    @property
-    def medians(self) -> tuple[Floats, Floats]:
-        """Lower and upper bounds of the median of each part."""
-        low, high = (cluster_medians(side, self.part, len(self.names)) for side in (self.low, self.high))
-        return low, high
-
-    def of_parts(self, least: int) -> tuple[Floats, Ints]:
-        """The medians of the parts with at least so many domains, and the numbers of these parts.
-
-        Of a median of which only bounds are known the one nearest to no effect.
-        """
-        is_large = np.bincount(self.part, minlength=len(self.names)) >= least
-        chosen = np.flatnonzero(is_large[self.part])
-        number = np.cumsum(is_large) - 1
-        return np.clip(0.0, self.low[chosen], self.high[chosen]), number[self.part[chosen]]
-
-    def split(self, by: SplitBy, p: float | None, *, sure: bool) -> Split:
-        """The parts, the one with most runs first.
-
-        Args:
-            sure: with their intervals.
-        """
-        sizes, (least, most) = np.bincount(self.part, minlength=len(self.names)), self.medians
-        parts = []
-        for at in np.argsort(-self.runs, kind="stable").tolist():
-            ends = None
-            if sure and sizes[at] >= LEAST_PART:
-                own = self.part == at
-                ends = hodges_lehmann(self.low[own], self.high[own], confidence=SURE)[2:]
-            low, high = math.exp(least[at]), math.exp(most[at])
-            parts.append(
-                Part(
-                    name=self.names[at],
-                    n=int(self.runs[at]),
-                    domains=int(sizes[at]),
-                    median=Median(value=low if low == high else None, least=low, most=high),
-                    sure=None if ends is None else (math.exp(ends[0]), math.exp(ends[1])),
-                )
-            )
-        return Split(by=by, p=p, parts=tuple(parts))
-
-
-def _splits(cells: Mapping[SplitBy, _Cells]) -> tuple[Split, ...]:
-    """Intervals of parts are made only where the splits, taken together, speak for a difference."""
-    tested = {}
-    for by, one in cells.items():
-        values, groups = one.of_parts(LEAST_PART)
-        tested[by] = differ(values, groups) if groups.max(initial=0) > 0 else None
-    tests = sum(p is not None for p in tested.values())
-    return tuple(
-        one.split(by, p, sure=p is not None and p * tests < SIGNIFICANCE)
-        for (by, one), p in zip(cells.items(), tested.values(), strict=True)
-    )
-
-
-def _larger(by_cluster: tuple[Floats, Floats, Ints]) -> LargerClusters:
-    """The row with larger clusters as the unit, from `_by_cluster`.
+def _larger(medians: tuple[Floats, Floats, Ints]) -> LargerClusters:
+    """The row with larger clusters as the unit, from `by_cluster`.
 
     The parts of each domain in each cluster are medians first, so a domain with many runs counts no more.
     """
-    low, high, cluster = by_cluster
+    low, high, cluster = medians
     count = int(cluster.max()) + 1 if len(cluster) else 0
     # Bounds have no mean.
     alone = few_clusters_interval(cluster_medians(low, cluster, count)) if np.array_equal(low, high) else None
@@ -392,7 +265,7 @@ def _larger(by_cluster: tuple[Floats, Floats, Ints]) -> LargerClusters:
 
 def _intention(pairs: Pairs) -> Intention:
     shares = _shares(_sides_of_domains(pairs))
-    low, high = _Logs.of(pairs).medians(pairs.domain, pairs.domains)
+    low, high = LogSpeedups.of(pairs).medians(pairs.domain, pairs.domains)
     return Intention(
         n=len(pairs.low),
         domains=pairs.domains,

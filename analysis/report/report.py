@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 import core
 from analysis.captures.limiter import Limiter
-from analysis.measures import client_effect, costs, dose, limiters, order, speedup, stopping, tables
+from analysis.measures import ceilings, client_effect, costs, dose, limiters, order, speedup, stopping, tables
 from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset
 from analysis.measures.folders import writing
@@ -28,9 +28,9 @@ from analysis.measures.pairs import Metric
 from analysis.measures.rows import BIN_EDGES, BIN_NAMES, PairShare, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.tables import Grouping
-from analysis.report import campaign, checks, figures, findings, plots, points, records, render, series, targets
+from analysis.report import campaign, checks, course, figures, findings, plots, points, records, render, series, targets
 from core.domain import Role
-from core.files import disk
+from core.files import disk, ladder
 from core.untrusted import plain
 
 SCRIPTS = ("plot.js", "explore.js", "series.js", "report.js")
@@ -138,7 +138,7 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         findings.handshake_sentence(states),
         findings.truth_sentence(known),
         *_selection_sentences(dataset, options.selection),
-        findings.order_sentence(ordered),
+        course.order_sentence(ordered),
         findings.interval_note(main),
         *findings.method_sentences(main),
         *dataset.notes,
@@ -151,9 +151,9 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "treatment": findings.treatment_sentence(states, unproven=options.selection.unproven),
         "forest": plot,
         "noise": findings.noise_sentences(main),
-        "stopping": findings.stopping_sentences(stopped),
-        "stopping_cells": findings.stopping_cells(stopped),
-        "order_cells": findings.order_cells(ordered),
+        "stopping": course.stopping_sentences(stopped),
+        "stopping_cells": course.stopping_cells(stopped),
+        "order_cells": course.order_cells(ordered),
         "sentences": [sentence for sentence in sentences if sentence],
         "data": _shown(point_document | {"series": list(drawn.values())}) | {"csv": csv},
         "max_points": f"{points.MAX_POINTS:,}",
@@ -173,6 +173,10 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "client_effect_sentence": findings.client_effect_sentence(by_client),
         "client_forest": plots.forest(speedup.speedup_rows({"": samples}, over_tcp), []),
         "client_forest_over": over_tcp[0].vs if over_tcp else "",
+        "ladders": dict.fromkeys(
+            (name, tuple(map(tuple, cells))) for f in dataset.folders for name, cells in ceilings.ladders(f.environment)
+        ),
+        "ladder_words": (len(ladder.WORDS), f"{ladder.TITLE}. {ladder.LEGEND}"),
         "limiters": render.limiter_cells(limited) if limited else None,
         "limiter_bars": plots.bars(limited),
         "limiter_order": list(Limiter),
@@ -209,6 +213,7 @@ def _selection_sentences(dataset: Dataset, selection: Selection) -> list[str | N
     limits = client_limits(dataset.downloads)
     return [
         findings.ceiling_sentence(limits, unlimited_only=selection.unlimited_only),
+        findings.tcp_row_sentence(dataset.design, limits),
         *findings.identity_sentences(identity(dataset.downloads), only_hits=selection.only_hits),
     ]
 
@@ -242,6 +247,8 @@ def _more_tables(dataset: Dataset, options: ReportOptions) -> Iterator[tuple[str
 
 def _flatten(document: Mapping[str, Any] | None, prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, value in sorted((document or {}).items()):
+        if key == "transfers":  # of a calibration, which has a table of its own
+            continue
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{prefix}{key} › ")
         elif isinstance(value, list):

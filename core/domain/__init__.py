@@ -22,7 +22,19 @@ from core.domain.outcome import (
     VoidReason,
     Wire,
 )
-from core.domain.plan import Comparison, Configuration, Dose, Provider, Role, RouteAttribute, Setting, Sysctl, Target
+from core.domain.plan import (
+    Comparison,
+    Configuration,
+    Dose,
+    ObjectKind,
+    PageObject,
+    Provider,
+    Role,
+    RouteAttribute,
+    Setting,
+    Sysctl,
+    Target,
+)
 
 __all__ = [
     "FAILURE_CODES",
@@ -38,7 +50,9 @@ __all__ = [
     "Handshake",
     "HostDisturbance",
     "IdentityFlag",
+    "ObjectKind",
     "Outcome",
+    "PageObject",
     "Proven",
     "Provider",
     "Refutation",

@@ -151,3 +151,45 @@ class Target:
     """What it counts the window in: segments, bytes, rfc3390, floor or mixed."""
     paced: bool | None = None
     """It paces its initial window."""
+
+
+class ObjectKind(StrEnum):
+    """What an object of a page is, by its MIME type."""
+
+    DOCUMENT = "document"
+    STYLE = "style"
+    SCRIPT = "script"
+    IMAGE = "image"
+    FONT = "font"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageObject:
+    """An object of a domain's start page, or the page itself: one row of `upshift crawl objects`."""
+
+    domain: str
+    rank: int | None = None
+    """Position in the list, from 1."""
+    provider: str | None = None
+    """Provider of the domain, if the list has one."""
+    url: str | None = None
+    """Where the object is, without query; None if the visit of the domain ended before its start page."""
+    is_page: bool = False
+    """Whether it is the start page itself; each domain has one such row."""
+    kind: str | None = None
+    """One of `ObjectKind`, by the MIME type of the answer; None without an answer of status 200."""
+    size_bytes: int | None = None
+    """Size of the body on the wire, compressed by gzip where the server does so; None if it is not known."""
+    size_is_lower_bound: bool = False
+    """The count was stopped, or the server broke off: the object has at least `size_bytes` bytes."""
+    http_status: int | None = None
+    """Status of the last answer."""
+    failure: str | None = None
+    """Why there is no size: an outcome of a crawl, such as off_domain, other_address, http_status."""
+    server_ip: str | None = None
+    """The address that answered; None if nothing was asked."""
+    skipped: int = 0
+    """Of a page: what it names that no server has (data, blob and invalid URLs), or is beyond the most per page."""
+    crawled_at: float | None = None
+    """When the visit of the domain ended."""

@@ -25,7 +25,7 @@ MOST_MANIFEST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class DamagedFile:
     """A file that is not as its manifest says."""
 
     path: str
@@ -50,7 +50,7 @@ def write(folder: Path, info: Mapping[str, str]) -> None:
     disk.write_text(folder / "bagit.txt", _DECLARATION)
 
 
-def verify(folder: Path) -> Iterator[tuple[str, Fault | None]]:
+def verify(folder: Path) -> Iterator[tuple[str, DamagedFile | None]]:
     """Every file of a bag in order of name, and what is wrong with it: changed, missing, or in no manifest.
 
     Raises:
@@ -72,7 +72,7 @@ def verify(folder: Path) -> Iterator[tuple[str, Fault | None]]:
             what = "in no manifest"
         elif _sha256(folder / name) != expected[name]:
             what = "changed"
-        yield name, None if what is None else Fault(path=name, what=what)
+        yield name, None if what is None else DamagedFile(path=name, what=what)
 
 
 def _payload(folder: Path) -> Iterator[str]:

@@ -172,6 +172,12 @@ class JournalReader:
         )
         return dict(self._select(query))
 
+    def times(self) -> Iterator[dict[str, float]]:
+        """Where the time of each attempt of a recorded or void run went: part -> seconds. None in older journals."""
+        if next(self._select("SELECT 1 FROM sqlite_master WHERE name = 'times'"), None):
+            for (parts,) in self._select("SELECT parts FROM times ORDER BY run, attempt"):
+                yield json.loads(parts)
+
     def planned_runs(self) -> int:
         """How many measurement runs the plan has."""
         return sum(row[0] for row in self._select("SELECT COUNT(*) FROM runs"))

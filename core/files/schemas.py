@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from core.domain import Download, Superseded, Target
+from core.domain import Download, PageObject, Superseded, Target
 from core.errors import UsageError
 
 if typing.TYPE_CHECKING:
@@ -23,6 +23,7 @@ if typing.TYPE_CHECKING:
 
 SCHEMA_VERSIONS: Mapping[str, int] = {
     "targets": 1,
+    "objects": 1,
     "downloads": 4,
     "superseded": 2,
     "pairs": 1,
@@ -36,7 +37,12 @@ SCHEMA_VERSIONS: Mapping[str, int] = {
 READ_VERSIONS: Mapping[str, frozenset[int]] = {"downloads": frozenset({3})}
 """Kind -> earlier versions that are read as well: the columns that they lack are empty (3: the second words)."""
 
-ROW_TYPES: Mapping[str, type] = {"targets": Target, "downloads": Download, "superseded": Superseded}
+ROW_TYPES: Mapping[str, type] = {
+    "targets": Target,
+    "objects": PageObject,
+    "downloads": Download,
+    "superseded": Superseded,
+}
 """Kind of table -> dataclass of its rows, if that is in `core.domain`."""
 
 RUN_KEY = ("campaign", "vantage", "iteration", "domain", "url")

@@ -6,7 +6,7 @@ prefixes may be contacted from it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +67,14 @@ class Program(Protocol):
     @property
     def transport(self) -> Transport:
         """What it downloads over."""
+
+    @property
+    def http(self) -> str | None:
+        """The HTTP version that it is for: 1.1, 2 or 3; None: any of its transport."""
+
+    @property
+    def family(self) -> str:
+        """What it shares program and libraries with."""
 
     def missing(self) -> str | None:
         """Why it cannot run here, as one sentence; None if it can."""
@@ -130,6 +138,10 @@ class Place(Protocol):
 
         Raises PlaceError if the kernel refuses one.
         """
+
+    def limit_settings(self, names: Collection[str]) -> None:
+        """From now on `apply` takes kernel settings of these names only, and is fast; call it from the thread that
+        applies them. Attributes of routes are not limited."""
 
     def measuring(self) -> AbstractContextManager[None]:
         """Surrounds a measurement run: keeps CPUs awake meanwhile, for accurate time stamps."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import ipaddress
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -255,36 +253,6 @@ _NOT_THE_PLAN = frozenset(
 def _default(entry: dataclasses.Field[Any]) -> object:
     """The default of a field; for one that has none, a value that no campaign has."""
     return entry.default if entry.default_factory is dataclasses.MISSING else entry.default_factory()
-
-
-def plan_hash(
-    campaign: Campaign,
-    targets: Sequence[Target],
-    vantage_points: Sequence[str],
-    *,
-    classes: Sequence[int] | None = None,
-) -> str:
-    """SHA-256 over everything that affects what is downloaded, how, and in which order; the same at all hosts.
-
-    The number of iterations is left out, as more of them extend a plan; so is a lab, whose truth is compared by itself.
-
-    Only what differs from the defaults is hashed, so that a campaign goes on when Upshift has learned something new.
-    That no default has changed since is checked by what the journals have (`downloader.execution.journal`).
-
-    Args:
-        vantage_points: all, wherever they run.
-        classes: with slots, the class of each target: addresses and the list of public suffixes affect it.
-    """
-    plan: dict[str, Any] = {
-        "campaign": {name: value for name, value in campaign.differences().items() if name != "iterations"},
-        "targets": [[t.domain, t.url, t.provider, t.size_bytes, t.size_is_lower_bound] for t in targets],
-        "vantage_points": sorted(vantage_points),
-    }
-    if apart := campaign.without_http3(targets):
-        plan["without_http3"] = [[target.domain, target.url] for target in apart]
-    if classes is not None:
-        plan["classes"] = list(classes)
-    return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
 
 
 MOST_ITERATIONS = 100_000

@@ -103,6 +103,17 @@ def settings_with(names: Sequence[str], configuration: Configuration) -> Setting
     return settings
 
 
+def written_settings(names: Sequence[str]) -> set[str]:
+    """The names of all kernel settings that factors and the quirks of these names may write."""
+    made = [
+        Configuration(name="", client=paper.WARMUP.client, levels={f.name: level})
+        for f in factors.ALL.values()
+        for level in f.levels
+    ]
+    settings = itertools.chain.from_iterable(settings_with(names, each) for each in made)
+    return {setting.name for setting in settings if isinstance(setting, Sysctl)}
+
+
 def client_with(names: Sequence[str], name: str) -> Client:
     """The client of that name, or what the quirks run in its place."""
     client = clients.ALL[name]

@@ -1,4 +1,4 @@
-"""The plan: the order of targets and configurations, from a seed and without a clock.
+"""The plan: the order of targets and configurations, from a seed and without a clock; and the hash that identifies it.
 
 A vantage point's plan is a list of measurement runs; their sequences of configurations come from Williams squares.
 
@@ -12,10 +12,13 @@ mean position, and a drift that is linear in the position cancels out.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import random
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from core import paper
 from core.domain import Target
@@ -177,7 +180,7 @@ def _sequences(campaign: Campaign, targets: Sequence[Target], *, seed: str) -> l
     groups: dict[bool, list[int]] = {}
     for index, target in enumerate(targets):
         groups.setdefault((target.domain, target.url) in short, []).append(index)
-    found: dict[int, tuple[str, ...]] = {}
+    ordered: dict[int, tuple[str, ...]] = {}
     for is_short, members in groups.items():
         every = [configuration.name for configuration in campaign.of(targets[members[0]])]
         warmups = tuple(name for name in every if name in paper.WARMUPS)
@@ -187,5 +190,35 @@ def _sequences(campaign: Campaign, targets: Sequence[Target], *, seed: str) -> l
             runs = [(targets[index].provider, (targets[index].domain, targets[index].url)) for index in members]
             drawn = f"{seed}/without HTTP/3" if is_short else seed
             sequences = assign(names, runs, random.Random(f"{campaign.seed}/{drawn}"))
-        found |= {index: (*warmups, *sequence) for index, sequence in zip(members, sequences, strict=True)}
-    return [found[index] for index in range(len(targets))]
+        ordered |= {index: (*warmups, *sequence) for index, sequence in zip(members, sequences, strict=True)}
+    return [ordered[index] for index in range(len(targets))]
+
+
+def plan_hash(
+    campaign: Campaign,
+    targets: Sequence[Target],
+    vantage_points: Sequence[str],
+    *,
+    classes: Sequence[int] | None = None,
+) -> str:
+    """SHA-256 over everything that affects what is downloaded, how, and in which order; the same at all hosts.
+
+    The number of iterations is left out, as more of them extend a plan; so is a lab, whose truth is compared by itself.
+
+    Only what differs from the defaults is hashed, so that a campaign goes on when Upshift has learned something new.
+    That no default has changed since is checked by what the journals have (`downloader.execution.journal`).
+
+    Args:
+        vantage_points: all, wherever they run.
+        classes: with slots, the class of each target: addresses and the list of public suffixes affect it.
+    """
+    plan: dict[str, Any] = {
+        "campaign": {name: value for name, value in campaign.differences().items() if name != "iterations"},
+        "targets": [[t.domain, t.url, t.provider, t.size_bytes, t.size_is_lower_bound] for t in targets],
+        "vantage_points": sorted(vantage_points),
+    }
+    if apart := campaign.without_http3(targets):
+        plan["without_http3"] = [[target.domain, target.url] for target in apart]
+    if classes is not None:
+        plan["classes"] = list(classes)
+    return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()

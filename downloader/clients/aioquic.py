@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from core.domain import Transport
-from downloader.client import Client
-from downloader.clients._options import WINDOWS
+from downloader.client import WINDOWS, Client
 
 AIOQUIC = Client(
     name="aioquic",

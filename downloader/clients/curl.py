@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from core.domain import Failure, Transport
-from downloader.client import Client
-from downloader.clients._options import POST_QUANTUM, RECEIVE_BUFFER
+from downloader.client import POST_QUANTUM, RECEIVE_BUFFER, Client
 
 
 def _curl(http: str, help: str, **more: object) -> Client:

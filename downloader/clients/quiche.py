@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from core.domain import Transport
-from downloader.client import Client
-from downloader.clients._options import POST_QUANTUM, RECEIVE_BUFFER, WINDOWS
+from downloader.client import POST_QUANTUM, RECEIVE_BUFFER, WINDOWS, Client
 
 QUICHE = Client(
     name="quiche",

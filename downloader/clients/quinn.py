@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from core.domain import Transport
-from downloader.client import Client
-from downloader.clients._options import RECEIVE_BUFFER, WINDOWS
+from downloader.client import RECEIVE_BUFFER, WINDOWS, Client
 
 QUINN = Client(
     name="quinn",

@@ -12,7 +12,7 @@ import platform
 import shutil
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -95,12 +95,14 @@ class Reporter:
         plan_sha256: str,
         versions: Mapping[str, str | None],
         counts: Mapping[str, Counts],
+        times: Mapping[str, Iterable[Mapping[str, float]]] | None = None,
         limit_bytes: int | None = None,
         reserve_bytes: int | None = None,
     ) -> None:
         """The campaign starts, with what its journals hold. From now on its status is written.
 
         Args:
+            times: vantage point -> where the time of each of its attempts went: part -> seconds.
             limit_bytes, reserve_bytes: most bytes of its folder, and bytes of the disk that stay free.
         """
         self._limit_bytes, self._reserve_bytes = limit_bytes, reserve_bytes
@@ -108,6 +110,9 @@ class Reporter:
         own = {"upshift": core.__version__, "python": platform.python_version(), "kernel": platform.release()}
         self._versions = {**own, **versions}
         self._parts = {name: VantageReport(self, name, part) for name, part in counts.items()}
+        for name, attempts in (times or {}).items():
+            for took in attempts:
+                self._parts[name].took(took)
         self._sample()
         self._write()
         self._notifier.ready()
@@ -260,6 +265,7 @@ class VantageReport:
     def __init__(self, reporter: Reporter, name: str, counts: Counts) -> None:
         self._reporter, self._name, self.counts = reporter, name, counts
         self.budgets: tuple[BudgetUse, ...] = ()
+        self._times: defaultdict[str, float] = defaultdict(float)
         self._activity = Activity(state=State.RUNNING, reason="starting", since=reporter._clock())
         self._seen = self._back_by = 0.0
         self.alive()
@@ -302,6 +308,12 @@ class VantageReport:
                 detail = f": {download.failure_detail}" if download.failure_detail else ""
                 self._reporter.error(f"{download.domain} {download.configuration}: {download.failure}{detail}")
 
+    def took(self, parts: Mapping[str, float]) -> None:
+        """Where the time of an attempt went: part -> seconds."""
+        with self._reporter._lock:
+            for part, seconds in parts.items():
+                self._times[part] += seconds
+
     def void_run(self, domain: str, why: str) -> None:
         """An attempt was disturbed and will be repeated."""
         with self._reporter._lock:
@@ -319,7 +331,8 @@ class VantageReport:
         if not self.lives:
             quiet = self._reporter._monotonic() - self._seen
             activity = replace(activity, reason=f"hung: no sign of life for {quiet:.0f} s ({activity.reason})")
-        return VantagePoint(activity=activity, progress=self.counts)
+        times = {part: round(seconds, 3) for part, seconds in self._times.items()}
+        return VantagePoint(activity=activity, progress=self.counts, times=times)
 
 
 _ORDER = (State.RUNNING, State.STOPPING)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,8 @@ class VantagePoint:
 
     activity: Activity
     progress: Counts
+    times: Mapping[str, float] = field(default_factory=dict)
+    """Part of the work -> seconds that it took so far (`downloader.execution.parts`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +191,8 @@ def _rows(status: Status, now: float) -> Iterator[tuple[str, str]]:
     if not status.ended:
         eta = "" if status.eta_s is None else f", {span(status.eta_s)} left ({utc(now + status.eta_s)})"
         yield "rate", f"{status.rate_per_s:.2f}/s in the last hour{eta}"
+    if took := _times(status):
+        yield "time", took
     if len(status.vantage_points) > 1:
         for name, part in status.vantage_points.items():
             yield name, f"{_progress(part.progress)}; {_doing(part.activity)}"
@@ -216,6 +220,19 @@ def _progress(progress: Counts) -> str:
     return (
         f"{progress.recorded:,} of {progress.planned:,}{share}: {progress.ok:,} ok, {progress.failed:,} failed, "
         f"{progress.censored:,} censored{runs}"
+    )
+
+
+def _times(status: Status) -> str:
+    """Shares of the measurement runs' time, the largest first; those under half a percent are left out."""
+    seconds: dict[str, float] = {}
+    for place in status.vantage_points.values():
+        for part, took in place.times.items():
+            seconds[part] = seconds.get(part, 0.0) + took
+    whole = sum(seconds.values())
+    parts = sorted(seconds.items(), key=lambda each: -each[1])
+    return ", ".join(
+        f"{part.replace('_', ' ')} {took / whole:.0%}" for part, took in parts if took >= 0.005 * whole > 0
     )
 
 

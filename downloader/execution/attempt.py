@@ -20,6 +20,7 @@ from downloader.client import Client, ClientResult, DownloadRequest
 from downloader.execution.calls import Caller, CutError, Resolution
 from downloader.execution.capture import Capture, Captured, ip_bytes
 from downloader.execution.journal import Ended, Journal
+from downloader.execution.parts import Part, Parts
 from downloader.execution.records import (
     Planned,
     clock_offset_s,
@@ -87,7 +88,8 @@ class _Address:
 class Attempt:
     """One attempt of one measurement run. It is made once."""
 
-    def __init__(self, vantage: Vantage, run: PlannedRun, attempt: int, caller: Caller) -> None:
+    def __init__(self, vantage: Vantage, run: PlannedRun, attempt: int, caller: Caller, parts: Parts) -> None:
+        self._parts = parts
         self._vantage, self._run, self._attempt, self._caller = vantage, run, attempt, caller
         self._campaign, self._place = vantage.campaign, vantage.place
         self._host, self._port = host_and_port(run.target.url)
@@ -121,7 +123,8 @@ class Attempt:
         watch = self._watch(fixed.address)
         path = self._vantage.capture_path(self._run, self._attempt)
         published = self._campaign.order == Order.PUBLISHED
-        capture = Capture.start(self._place, path, address=None if published else fixed.address, port=self._port)
+        with self._parts.on(Part.CAPTURE_START):
+            capture = Capture.start(self._place, path, address=None if published else fixed.address, port=self._port)
         captured: Captured | None = None
         self._is_whole = False
         try:
@@ -129,10 +132,13 @@ class Attempt:
                 self._vantage.show(self._run, index, name)
                 goal = self._look_up() if published and index > 0 else fixed
                 self.downloads.append(self._one(index, goal))
-                self._vantage.journal.stage(self._run.number, self._attempt, self.downloads[-1])
+                with self._parts.on(Part.JOURNAL):
+                    self._vantage.journal.stage(self._run.number, self._attempt, self.downloads[-1])
             if watch is not None:
-                watch.settle()
-            captured = capture.finish()
+                with self._parts.on(Part.SETTLE):
+                    watch.settle()
+            with self._parts.on(Part.CAPTURE_END):
+                captured = capture.finish()
         finally:
             if captured is None:
                 self._ip_bytes = capture.abandon()
@@ -148,7 +154,8 @@ class Attempt:
         looked_up: Resolution | None = None
         try:
             self._check()
-            looked_up = self._caller.resolve(self._host, family=self._campaign.address_family)
+            with self._parts.on(Part.LOOK_UP):
+                looked_up = self._caller.resolve(self._host, family=self._campaign.address_family)
             if not looked_up.addresses:
                 return _Address(None, looked_up, Failure.DNS_ERROR, looked_up.error or "no address", looked_up.code)
             address = looked_up.addresses[0]
@@ -212,11 +219,14 @@ class Attempt:
         if goal.address != self._entered:  # now that packets are captured: a kill before this took no bytes
             self._entered = goal.address
             network = network_of(self._run.target, goal.address)
-            self._vantage.journal.resolved(self._run.number, self._attempt, goal.address, network)
-        self._place.apply(settings_with(self._campaign.published_quirks, configuration))
+            with self._parts.on(Part.JOURNAL):
+                self._vantage.journal.resolved(self._run.number, self._attempt, goal.address, network)
+        with self._parts.on(Part.SETTINGS):
+            self._place.apply(settings_with(self._campaign.published_quirks, configuration))
         client = self._vantage.client(configuration.client)
         before_s, after_s = pauses_s(self._campaign.published_quirks, client.transport)
-        self._vantage.pause(before_s)
+        with self._parts.on(Part.PAUSE):
+            self._vantage.pause(before_s)
         request = DownloadRequest(
             url=self._run.target.url,
             address=goal.address,
@@ -230,6 +240,9 @@ class Attempt:
             logs=self._vantage.logs_path(self._run, self._attempt) / configuration.name,
             nameservers=tuple(self._place.nameservers),
         )
+        called = time.monotonic()
         result = self._caller.download(client, request)
-        self._vantage.pause(after_s)
+        self._parts.called(result, time.monotonic() - called)
+        with self._parts.on(Part.PAUSE):
+            self._vantage.pause(after_s)
         return result

@@ -19,6 +19,7 @@ from core.system.place import Place
 from core.system.process import Child
 from core.untrusted import scrub
 from downloader.client import AnswerError, Client, ClientResult, DownloadRequest, crashed, with_setup
+from downloader.programs.warm import MOST_OUTPUT_BYTES
 from downloader.schedule.schedule import Cut
 
 GRACE_S = 8.0
@@ -58,9 +59,11 @@ class Reply:
     """How a program ended, and its output."""
 
     returncode: int | None
-    """Negative for a signal, None if it was killed because its time was over."""
+    """Negative for a signal, None if it was killed because its time was over, or for `excess`."""
     stdout: str
     stderr: str
+    excess: bool = False
+    """It was killed because it printed more than `warm.MOST_OUTPUT_BYTES`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +124,7 @@ class Warm:
             self._child.stdin.write(request)
             self._child.stdin.flush()
             answer = self._line(time.monotonic() + limit_s + 15.0)
-            return Reply(returncode=answer["returncode"], stdout=answer["stdout"], stderr=answer["stderr"])
+            return Reply(**answer)
         except (TimeoutError, OSError, ValueError, KeyError, TypeError) as error:
             self.stop()
             raise GoneError(f"its interpreter failed ({type(error).__name__})") from None
@@ -151,8 +154,12 @@ class Warm:
 class Caller:
     """Calls the clients of one vantage point. Use as a context manager: it ends its interpreters."""
 
-    def __init__(self, place: Place, clients: list[Client], check: Check) -> None:
+    def __init__(
+        self, place: Place, clients: list[Client], check: Check, run_as: tuple[int, int] | None = None
+    ) -> None:
+        """`run_as`: user and group that the clients become; None: nobody."""
         self._place, self._check = place, check
+        self._run_as = () if run_as is None else ("--run-as", "{}:{}".format(*run_as))
         programs = {client.program for client in clients if client.is_python} | {RESOLVE}
         self._warm = {program: Warm(place, program, check) for program in sorted(programs)}
         self._binaries = {c.program: c.command()[0] for c in clients if not c.is_python}
@@ -173,6 +180,7 @@ class Caller:
             argv += ["--nameserver", server]
         for prefix in self._place.allowed_prefixes:
             argv += ["--allow", str(prefix)]
+        argv += self._run_as
         try:
             # Twice the time: `any` asks for two types.
             reply = self._warm[RESOLVE].ask(argv, limit_s=2 * timeout_s + GRACE_S)
@@ -195,7 +203,7 @@ class Caller:
             CutError: the measurement run must end; likewise.
         """
         began = time.time()
-        limit_s, arguments = request.budget_s + GRACE_S, [*client.variant, *client.arguments(request)]
+        limit_s, arguments = request.budget_s + GRACE_S, [*client.variant, *client.arguments(request), *self._run_as]
         try:
             if client.is_python:
                 reply = self._warm[client.program].ask(arguments, limit_s=limit_s)
@@ -204,7 +212,8 @@ class Caller:
         except GoneError as error:
             return crashed("", why=f"{client.name}: {error}", started_at=began, request=request)
         if reply.returncode is None:
-            why = f"killed {GRACE_S:g} s after the end of its budget"
+            late = f"killed {GRACE_S:g} s after the end of its budget"
+            why = f"killed as it printed more than {MOST_OUTPUT_BYTES:,} bytes" if reply.excess else late
             return crashed(reply.stderr, why=why, started_at=began, request=request)
         if reply.returncode != 0:
             return crashed(reply.stderr, why=_ending(reply.returncode), started_at=began, request=request)
@@ -221,14 +230,16 @@ class Caller:
         open_ends = set(output)
         deadline, reader = time.monotonic() + limit_s, _Reader(self._check)
         returncode: int | None = None
+        excess = False
         try:
-            while open_ends:
+            while open_ends and not excess:
                 for number, data in reader.read(sorted(open_ends), deadline):
                     output[number] += data
+                    excess = excess or len(output[number]) > MOST_OUTPUT_BYTES
                     if not data:
                         open_ends.discard(number)
             with contextlib.suppress(PlaceError):
-                returncode = child.wait(5.0)
+                returncode = None if excess else child.wait(5.0)
         except TimeoutError:
             returncode = None
         finally:
@@ -237,7 +248,18 @@ class Caller:
             returncode=returncode,
             stdout=output[out].decode("utf-8", "replace"),
             stderr=output[err].decode("utf-8", "replace"),
+            excess=excess,
         )
+
+
+def describe_confinement(place: Place, run_as: tuple[int, int] | None) -> dict[str, Any]:
+    """What holds for a client there, as one that has confined itself says: its user, and Landlock's version.
+
+    Raises PlaceError if it cannot.
+    """
+    argv = [sys.executable, "-P", "-m", "core.system.confine", *(() if run_as is None else ("{}:{}".format(*run_as),))]
+    found: dict[str, Any] = json.loads(place.run(argv).check(doing="giving up a client's rights").stdout)
+    return found
 
 
 def _ending(returncode: int) -> str:

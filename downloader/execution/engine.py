@@ -16,7 +16,7 @@ from core.system.this_host import read_clock
 from core.terminal import Progress
 from core.untrusted import file_name, scrub
 from downloader.campaign.campaign import Campaign, VantageClock
-from downloader.campaign.configurations import client_with
+from downloader.campaign.configurations import client_with, written_settings
 from downloader.campaign.limits import Stopping
 from downloader.campaign.plan import PlannedRun
 from downloader.campaign.targets import trusted
@@ -27,9 +27,10 @@ from downloader.execution.attempt import Attempt
 from downloader.execution.calls import Caller, CutError, StoppedError
 from downloader.execution.capture import ip_bytes, part_names
 from downloader.execution.journal import Journal
+from downloader.execution.parts import Part, Parts
 from downloader.execution.records import mark_void
 from downloader.limits.budget import AccountEntry, BudgetGate, interrupted_bytes, reserved
-from downloader.limits.captures import CaptureStore, packed_name
+from downloader.limits.captures import CaptureStore, Settled, packed_name
 from downloader.limits.disk import DiskGate, FolderDisk
 from downloader.limits.opt_out import OptOuts, block_lists
 from downloader.schedule.schedule import POLL_S, Gate, Schedule, State, Turns
@@ -48,6 +49,7 @@ class Worker:
         report: told what the vantage point does.
         runs: all runs of the plan; those that are in the journal already are skipped.
         clock: gives Unix time, for all that depends on the day; times of downloads are the clients'.
+        run_as: user and group that clients become; None: nobody.
     """
 
     def __init__(
@@ -66,11 +68,12 @@ class Worker:
         report: VantageReport,
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
+        run_as: tuple[int, int] | None = None,
     ) -> None:
         self.campaign, self.place, self.journal = campaign, place, journal
         self.ca_file = trusted(campaign, place)
         self._out, self._progress, self._report, self._stop = out, progress, report, stop
-        self._store, self._disk = store, disk
+        self._store, self._disk, self._run_as = store, disk, run_as
         self._folder = out / "vantage" / place.name / "captures"
         self._runs = {run.number: run for run in runs}
         waiting = [self._runs[number] for number in journal.open_runs()]
@@ -104,7 +107,8 @@ class Worker:
             return
         self._remove_parts()
         used = {configuration.client for configuration in self.campaign.every}
-        with Caller(self.place, [self.client(name) for name in sorted(used)], self._poll) as caller:
+        self.place.limit_settings(written_settings(self.campaign.published_quirks))
+        with Caller(self.place, [self.client(name) for name in sorted(used)], self._poll, self._run_as) as caller:
             while (run := self._schedule.next()) is not None:
                 recorded = False
                 self._running = run
@@ -123,10 +127,12 @@ class Worker:
 
     def _record(self, run: PlannedRun, caller: Caller) -> bool:
         """One attempt of a run; False if it has to be repeated."""
-        number = self.journal.begin(run.number, reserved(self.campaign, run.target, self.clock()))
+        parts = Parts()
+        with parts.on(Part.JOURNAL):
+            number = self.journal.begin(run.number, reserved(self.campaign, run.target, self.clock()))
         self._remove_interrupted(run, number)
         self._schedule.began(run, number)
-        attempt = Attempt(self, run, number, caller)
+        attempt = Attempt(self, run, number, caller, parts)
         try:
             with self.place.measuring():
                 downloads, disturbed = attempt.make()
@@ -153,20 +159,30 @@ class Worker:
         if disturbed is not None and last:
             downloads = mark_void(downloads, disturbed)
         again = disturbed is not None and not last
-        downloads, capture = self._store.settle(run.number, downloads, valid=not again)
+        with parts.on(Part.PACKING):
+            downloads, capture = self._store.settle(run.number, downloads, valid=not again)
         if disturbed is not None and again:
             self.journal.void(run.number, disturbed, downloads, ended=attempt.ended(), capture=capture)
-            self._store.tidy(capture)
+            self._tidy(run, number, capture, parts)
             self._report.void_run(run.target.domain, disturbed.detail)
             self._show(f"{run.target.domain}: void, again ({disturbed.detail})")
             return False
-        self.journal.accept(run.number, downloads, void=disturbed, ended=attempt.ended(), capture=capture)
-        self._store.tidy(capture)
+        with parts.on(Part.JOURNAL):
+            self.journal.accept(run.number, downloads, void=disturbed, ended=attempt.ended(), capture=capture)
+        self._tidy(run, number, capture, parts)
         self._stopping.record(downloads)
         self.journal.set_meta("stopping", json.dumps(self._stopping.state()))
         self._report.recorded_run(downloads, void=disturbed is not None)
         self._show(run.target.domain)
         return True
+
+    def _tidy(self, run: PlannedRun, number: int, capture: Settled | None, parts: Parts) -> None:
+        """Brings the capture into its last form, and records where the attempt's time went."""
+        with parts.on(Part.PACKING):
+            self._store.tidy(capture)
+        took = parts.end()
+        self.journal.took(run.number, number, took)
+        self._report.took(took)
 
     def _interrupt(self, run: PlannedRun, number: int, attempt: Attempt) -> None:
         """Journals an attempt as interrupted, with what it took."""

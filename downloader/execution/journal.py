@@ -54,6 +54,13 @@ CREATE TABLE superseded (
 CREATE INDEX superseded_by_plan ON superseded (plan);
 """
 
+_TIMES = """
+CREATE TABLE IF NOT EXISTS times (
+    run INTEGER NOT NULL REFERENCES runs, attempt INTEGER NOT NULL, parts TEXT NOT NULL, PRIMARY KEY (run, attempt)
+) STRICT
+"""
+"""Where the time of an attempt went; journals of an older Upshift get it when they go on."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
@@ -91,6 +98,7 @@ class Journal(JournalReader):
             self._create(runs, plan_hash)
         elif self.meta("plan_hash") != plan_hash:
             raise another_plan(self.path.parent, [])
+        self._db.execute(_TIMES)
         with self._transaction():
             self._db.execute(
                 f"PRAGMA user_version = {SCHEMA}"
@@ -244,6 +252,10 @@ class Journal(JournalReader):
                 "UPDATE runs SET state = 'done', voids = voids + ?, void_reason = ? WHERE number = ?",
                 (0 if void is None else 1, None if void is None else void.reason.value, number),
             )
+
+    def took(self, number: int, attempt: int, parts: Mapping[str, float]) -> None:
+        """Records where the time of an attempt went (`downloader.execution.parts`) [s]."""
+        self._db.execute("INSERT OR REPLACE INTO times VALUES (?, ?, ?)", (number, attempt, json.dumps(parts)))
 
     def _supersede(self, number: int, reason: VoidReason, detail: str | None) -> None:
         self._db.execute(

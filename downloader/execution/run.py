@@ -28,7 +28,7 @@ from downloader.campaign.targets import check_trust, describe_trust, trusted
 from downloader.client import Client, version
 from downloader.control import stop_pause
 from downloader.control.reporter import Reporter
-from downloader.execution.calls import StoppedError
+from downloader.execution.calls import StoppedError, describe_confinement
 from downloader.execution.engine import Worker, gates_for
 from downloader.execution.journal import Journal, as_recorded, check_folder, earlier_iterations
 from downloader.limits.budget import check_budgets
@@ -121,6 +121,7 @@ def run_campaign(
     client_ceilings: Mapping[str, Any] | None = None,
     clock: Callable[[], float] = time.time,
     inspect: Inspect | None = None,
+    run_as: tuple[int, int] | None = None,
 ) -> RunSummary:
     """Runs the rest of a plan in a folder, at all places in parallel.
 
@@ -134,6 +135,7 @@ def run_campaign(
         client_ceilings: this host's calibration, for `environment.json`; None if there is none.
         clock: gives Unix time, for all that depends on the day.
         inspect: reads a capture before it is dropped; None: captures are only packed.
+        run_as: user and group that clients become; None: nobody.
 
     Raises:
         UsageError: another plan is in the folder, or another process works in it.
@@ -150,7 +152,7 @@ def run_campaign(
         earlier = {name: earlier_iterations(out / "vantage" / name, plan) for name in places}
         runs = {name: plan.runs(name, earlier[name]) for name in places}
         try:
-            _open_journals(plan, runs, earlier, places, out, client_ceilings, journals)
+            _open_journals(plan, runs, earlier, places, out, client_ceilings, run_as, journals)
             # Written each time: comparisons may have been added to a finished campaign.
             description.write(out, plan.campaign.for_analysis(plan.without_http3))
             stop_pause.clear_stop(out)
@@ -159,11 +161,23 @@ def run_campaign(
                 plan_sha256=plan.digest,
                 versions=_versions(plan.campaign),
                 counts={name: journal.counts() for name, journal in journals.items()},
+                times={name: journal.times() for name, journal in journals.items()},
                 limit_bytes=plan.campaign.disk.limit,
                 reserve_bytes=plan.campaign.disk.reserve,
             )
             ended_by = _work(
-                plan, runs, journals, places, out, progress, stopping, clock, inspect, until=until, reporter=reports
+                plan,
+                runs,
+                journals,
+                places,
+                out,
+                progress,
+                stopping,
+                clock,
+                inspect,
+                until=until,
+                reporter=reports,
+                run_as=run_as,
             )
             if stop_pause.stop_requested(out):  # perhaps in the last run of the plan
                 ended_by = ended_by or stop_pause.STOP
@@ -208,6 +222,7 @@ def _open_journals(
     places: Mapping[str, Place],
     out: Path,
     client_ceilings: Mapping[str, Any] | None,
+    run_as: tuple[int, int] | None,
     journals: dict[str, Journal],
 ) -> None:
     """Adds the journals, created or resumed, to `journals`, which the caller closes. Nothing is downloaded before."""
@@ -223,6 +238,7 @@ def _open_journals(
             "python_packages": _versions(campaign),
             "trust": trust,
             "client_ceilings": client_ceilings,
+            "confinement": describe_confinement(place, run_as),
         }
         journal.set_meta("environment", json.dumps(environment, default=str))
 
@@ -246,6 +262,7 @@ def _work(
     *,
     until: float | None,
     reporter: Reporter,
+    run_as: tuple[int, int] | None,
 ) -> str | None:
     """A thread per vantage point. If one fails, the others finish. Returns what ended it before its plan."""
     turns, errors = Turns(), list[BaseException]()
@@ -274,6 +291,7 @@ def _work(
                 report=report,
                 stop=stop,
                 clock=clock,
+                run_as=run_as,
             )
             worker.work()
             ended_by[name] = worker.ended_by

@@ -44,7 +44,7 @@ from downloader.programs.common import (
 from downloader.programs.kernel import socket_drops
 
 WINDOW_BYTES = 1 << 26
-"""Default of both flow-control windows; the reason is in `downloader.clients._options`."""
+"""Default of both flow-control windows; the reason is in `downloader.client`."""
 
 RECEIVE_BUFFER_BYTES = 1 << 24
 """Requested receive buffer [bytes], as by h3get; the kernel grants at most net.core.rmem_max."""
@@ -275,7 +275,7 @@ def download(
     Args:
         logs: write a qlog (`CONNECTION.qlog`) and the secrets (`secrets.log`) into this folder.
     """
-    document = Document("aioquic", "aioquic", options)
+    document = Document("aioquic", "aioquic", options, confined=logs is None)
     if document.refused():
         return document
     trusted = load_certificates(options)

@@ -7,6 +7,7 @@ import http
 import ipaddress
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -19,6 +20,7 @@ from urllib.parse import urlsplit
 from core.domain import Failure, FailureCode, Outcome
 from core.errors import UpshiftError
 from core.reach import ANYWHERE, IPNetwork, check_address, parse_prefixes
+from core.system.confine import NOBODY, confine, parse_user
 from core.system.this_host import system_bundle
 from core.untrusted import scrub
 from downloader.programs.body import Body
@@ -37,10 +39,10 @@ class Usage:
     """Time that it was ready to run and waited for a processor; None if the kernel does not report it."""
 
     @classmethod
-    def now(cls) -> Usage:
-        """The calling thread's."""
+    def now(cls, schedstat: int | None = None) -> Usage:
+        """The calling thread's. `schedstat`: its open file, for a process that may open none any more."""
         cpu_s = time.thread_time()
-        return cls(cpu_s=cpu_s, run_delay_s=_run_delay_s())
+        return cls(cpu_s=cpu_s, run_delay_s=_run_delay_s(schedstat))
 
     def cpu_since(self, earlier: Usage) -> float:
         """Time on a processor between two moments [s]."""
@@ -53,10 +55,18 @@ class Usage:
         return round(self.run_delay_s - earlier.run_delay_s, 6)
 
 
-def _run_delay_s() -> float | None:
+def _run_delay_s(schedstat: int | None) -> float | None:
     try:
-        return parse_run_delay(_SCHEDSTAT.read_text(encoding="ascii"))
+        text = _SCHEDSTAT.read_bytes() if schedstat is None else os.pread(schedstat, 100, 0)
+        return parse_run_delay(text.decode("ascii"))
     except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _open_schedstat() -> int | None:
+    try:
+        return os.open(_SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
         return None
 
 
@@ -102,6 +112,8 @@ class Options:
     max_bytes: int | None
     user_agent: str
     allowed: tuple[IPNetwork, ...]
+    run_as: tuple[int, int] = NOBODY
+    """User and group to become before the first packet, where the user may be changed."""
 
 
 def argument_parser(prog: str, description: str) -> argparse.ArgumentParser:
@@ -115,7 +127,14 @@ def argument_parser(prog: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument("--max-bytes", type=int, help="body bytes after which the download is censored")
     parser.add_argument("--user-agent", default="upshift")
     parser.add_argument("--allow", action="append", metavar="PREFIX", help="may be repeated; others get no packet")
+    add_run_as(parser)
     return parser
+
+
+def add_run_as(parser: argparse.ArgumentParser) -> None:
+    """Adds the argument of the same name."""
+    own = "user and group for the download, if the user may be changed (default: nobody)"
+    parser.add_argument("--run-as", type=parse_user, default=NOBODY, metavar="UID:GID", help=own)
 
 
 def options_from(arguments: argparse.Namespace) -> Options:
@@ -145,6 +164,7 @@ def options_from(arguments: argparse.Namespace) -> Options:
         max_bytes=arguments.max_bytes,
         user_agent=arguments.user_agent,
         allowed=allowed,
+        run_as=arguments.run_as,
     )
 
 
@@ -159,9 +179,15 @@ class Document:
     It also chooses the cause of a failure; see the table for all clients in docs/method/failures.md.
     """
 
-    def __init__(self, client: str, package: str, options: Options, *, handshake: str = "connect_s") -> None:
-        """`handshake`: the field with the time of the complete handshake, TLS included."""
+    def __init__(
+        self, client: str, package: str, options: Options, *, handshake: str = "connect_s", confined: bool = True
+    ) -> None:
+        """`handshake`: the field with the time of the complete handshake, TLS included. `confined`: this process gives
+        up its rights at `start`; not where another program downloads, or one that writes logs.
+        """
         self.options = options
+        self._confines = confined
+        self._schedstat = _open_schedstat()
         self._handshake = handshake
         self._body = Body(options.max_bytes)
         self.is_over = False
@@ -193,12 +219,16 @@ class Document:
         self._usage: Usage | None = None
 
     def start(self, *, at: float | None = None) -> None:
-        """The clock's start. The system call that sends the first packet (connect, sendto) must come next.
+        """Gives up all rights, and starts the clock. The system call that sends the first packet (connect, sendto) must
+        come next.
 
         Args:
             at: Unix time of the first packet, if it was sent just before.
         """
-        self._usage = Usage.now()
+        if self._confines:
+            confine(port=self.options.port, user=self.options.run_as)
+            self._confines = False
+        self._usage = Usage.now(self._schedstat)
         now, self._start = time.time(), time.monotonic()
         self.values["started_at"] = now if at is None else at
         self._start -= now - self.values["started_at"]
@@ -230,7 +260,7 @@ class Document:
         self.values |= {"outcome": outcome, "failure": failure, "failure_detail": scrub(detail) if detail else None}
         self.values |= {"failure_code": code, "failure_number": number}
         if self._usage is not None and self.values["transfer_cpu_s"] is None:
-            now = Usage.now()
+            now = Usage.now(self._schedstat)
             self.values["transfer_cpu_s"] = now.cpu_since(self._usage)
             self.values["run_delay_s"] = now.run_delay_since(self._usage)
 
@@ -335,7 +365,7 @@ class Document:
     def print(self) -> None:
         """Writes the document on standard output, with the hash of a whole body: nothing is timed any more."""
         if self._usage is not None:
-            self.values["client_cpu_s"] = Usage.now().cpu_since(self._usage)
+            self.values["client_cpu_s"] = Usage.now(self._schedstat).cpu_since(self._usage)
         if self.values["outcome"] == Outcome.OK:
             self.values["body_sha256"] = self._body.sha256()
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in self.values.items()}

@@ -14,13 +14,16 @@ import dns.exception
 import dns.flags
 import dns.message
 import dns.rcode
+import dns.rdata
 import dns.rdatatype
 import dns.resolver
 
 from core.domain import FailureCode
 from core.errors import UpshiftError
 from core.reach import ANYWHERE, IPNetwork, check_address, parse_prefixes
+from core.system.confine import confine
 from core.untrusted import scrub
+from downloader.programs.common import add_run_as
 
 _OF_RCODE: Mapping[int, FailureCode] = {
     dns.rcode.SERVFAIL: FailureCode.SERVFAIL,
@@ -63,13 +66,27 @@ def _of_no_answer(response: dns.message.Message) -> FailureCode:
     return FailureCode.LAME if refers and not knows else FailureCode.NO_ADDRESS
 
 
+_DNS_PORT = 53
 _TYPES = {"ipv4": ("A",), "ipv6": ("AAAA",), "any": ("A", "AAAA")}
+
+# dnspython would import the module of a type with the first answer that has it.
+dns.rdata.load_all_types()  # type: ignore[no-untyped-call]
 
 
 def resolve(
-    name: str, *, family: str, nameservers: Sequence[str], timeout_s: float, allowed: Sequence[IPNetwork]
+    name: str,
+    *,
+    family: str,
+    nameservers: Sequence[str],
+    timeout_s: float,
+    allowed: Sequence[IPNetwork],
+    run_as: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
-    """Addresses of a name, with the chain of CNAMEs; a failure is a document, too (field `error`)."""
+    """Addresses of a name, with the chain of CNAMEs; a failure is a document, too (field `error`).
+
+    Args:
+        run_as: give up all rights before the first query, and become this user and group.
+    """
     document: dict[str, Any] = {"schema": 1, "name": name, "addresses": [], "cnames": [], "nameserver": None}
     document |= {"dns_s": None, "error": None, "code": None, "asked_at": time.time()}
     try:
@@ -87,6 +104,9 @@ def resolve(
             check_address(str(server), allowed)
         resolver.lifetime = timeout_s
         resolver.timeout = min(2.0, timeout_s)
+        if run_as is not None:
+            confine(port=_DNS_PORT, user=run_as)
+            began = time.monotonic()
         errors = []
         for kind in _TYPES[family]:
             try:
@@ -119,6 +139,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--nameserver", action="append", default=[], help="may be repeated (default: the system's)")
     parser.add_argument("--timeout-s", type=float, default=10.0)
     parser.add_argument("--allow", action="append", metavar="PREFIX")
+    add_run_as(parser)
     arguments = parser.parse_args(argv)
     try:
         allowed = parse_prefixes(",".join(arguments.allow), where="--allow") if arguments.allow else ANYWHERE
@@ -131,6 +152,7 @@ def main(argv: Sequence[str]) -> int:
         nameservers=arguments.nameserver,
         timeout_s=arguments.timeout_s,
         allowed=allowed,
+        run_as=arguments.run_as,
     )
     sys.stdout.write(json.dumps(document) + "\n")
     return 0

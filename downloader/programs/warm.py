@@ -2,8 +2,8 @@
 
 Standard input: one JSON line per request, `{"argv": [...], "limit_s": 30.0}`. Standard output: the line
 `{"ready": true}` when the program is imported, then one line per request, in order,
-`{"returncode": 0, "stdout": "...", "stderr": "..."}`; `returncode` is negative for the signal that ended the child, and
-None if it was killed because `limit_s` was over.
+`{"returncode": 0, "excess": false, "stdout": "...", "stderr": "..."}`; `returncode` is negative for the signal that
+ended the child, and None if it was killed because `limit_s` was over or, with `excess`, because it printed too much.
 
 The parent opens no connection, makes no event loop and no TLS context; each child makes its own. OpenSSL and Python's
 `random` reseed themselves after a fork. A child is killed when we end (PR_SET_PDEATHSIG), and we when our parent ends.
@@ -21,10 +21,14 @@ import select
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 
 _PR_SET_PDEATHSIG = 1
 """prctl(2)."""
+
+MOST_OUTPUT_BYTES = 1 << 18
+"""What a program may print; documents have some kB. A client that a server has taken over may print anything."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -43,8 +47,9 @@ def answer(main: Main, argv: Sequence[str], limit_s: float) -> dict[str, object]
     os.close(err_write)
     deadline = time.monotonic() + limit_s
     output: dict[int, list[bytes]] = {out_read: [], err_read: []}
-    open_ends = set(output)
-    killed = False
+    ended = os.pidfd_open(pid)  # it may close its output, and go on
+    open_ends = {*output, ended}
+    killed = excess = False
     while open_ends:
         ready, _, _ = select.select(list(open_ends), [], [], max(deadline - time.monotonic(), 0.0))
         if not ready:
@@ -52,15 +57,19 @@ def answer(main: Main, argv: Sequence[str], limit_s: float) -> dict[str, object]
             killed, deadline = True, time.monotonic() + 10.0
             continue
         for end in ready:
-            data = os.read(end, 65536)
-            if data:
-                output[end].append(data)
-            else:
+            data = b"" if end == ended else os.read(end, 65536)
+            if not data:
                 open_ends.discard(end)
                 os.close(end)
+            elif not killed:
+                output[end].append(data)
+                if sum(map(len, output[end])) > MOST_OUTPUT_BYTES:
+                    os.kill(pid, signal.SIGKILL)
+                    killed = excess = True
     _, status = os.waitpid(pid, 0)
     return {
         "returncode": None if killed else os.waitstatus_to_exitcode(status),
+        "excess": excess,
         "stdout": b"".join(output[out_read]).decode("utf-8", "replace"),
         "stderr": b"".join(output[err_read]).decode("utf-8", "replace"),
     }
@@ -82,8 +91,6 @@ def _child(main: Main, argv: Sequence[str], parent: int, out: int, err: int) -> 
     except SystemExit as end:  # argparse
         code = end.code if isinstance(end.code, int) else 1
     except BaseException:
-        import traceback
-
         traceback.print_exc()
     finally:
         with contextlib.suppress(OSError, ValueError):

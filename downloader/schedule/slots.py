@@ -18,9 +18,9 @@ from core.domain import Disturbance, Failure, Target, VoidReason
 from core.errors import UsageError
 from core.system.this_host import MOST_APART_S, Clock
 from core.untrusted import host_and_port, registered_domain
-from downloader.campaign.campaign import Campaign, plan_hash
+from downloader.campaign.campaign import Campaign
 from downloader.campaign.expected import expected_s, worst_s
-from downloader.campaign.plan import PlannedRun, make_plan
+from downloader.campaign.plan import PlannedRun, make_plan, plan_hash
 from downloader.schedule.schedule import Cut, Gate, State, Wait
 
 MARGIN_S = 5.0

@@ -35,6 +35,7 @@ from core.domain import (
     HostDisturbance,
     IdentityFlag,
     Outcome,
+    PageObject,
     Superseded,
     Target,
     TreatmentReason,
@@ -44,6 +45,7 @@ from core.files import schemas
 from core.files.description import DescribedConfiguration, Description
 from scripts.pages.commands import table
 from survey import surveys
+from vantage.host.fallback import SenderPrefix
 
 if TYPE_CHECKING:
     from enum import StrEnum
@@ -96,6 +98,8 @@ its metadata, and units in the columns' metadata. Another version is refused.
 
 FILES = {
     "targets.parquet": "targets, as written by crawl, mapping, surveys and `targets compose`; also as CSV",
+    "objects.parquet": "one row per start page and per object of it, as written by `upshift crawl objects`",
+    "sender_prefixes": "one row per client prefix, as written by `upshift sender watch -o`",
     "survey_options": "one row per domain of `upshift survey options`",
     "survey_quic": "one row per domain of `upshift survey quic`",
     "downloads.parquet": "one row per planned download of a campaign, with its KPIs",
@@ -124,6 +128,8 @@ class Column:
 
 PARQUET: dict[str, type] = {
     "targets.parquet": Target,
+    "objects.parquet": PageObject,
+    "sender_prefixes": SenderPrefix,
     **{survey.kind: survey.record for survey in surveys.ALL.values()},
     "superseded.parquet": Superseded,
 }

@@ -68,6 +68,11 @@ def window(record: IwRecord) -> tuple[float, str] | None:
     return None if count is None else (count, "segments")
 
 
+def size_of(value: float, unit: str) -> int:
+    """A window in bytes, with segments of 1460 bytes."""
+    return round(value * (ETHERNET_MSS if unit == "segments" else 1000))
+
+
 def label(value: float, unit: str) -> str:
     """E.g. `10`, `64 kB`."""
     return f"{value:g}" if unit == "segments" else f"{value:.4g} {unit}"
@@ -127,9 +132,7 @@ def windows_of(records: Iterable[IwRecord]) -> list[ServerWindow]:
     for record in records:
         iw = window(record)
         if record.vantage_fit is not False and iw is not None:
-            value, unit = iw
-            size = round(value * (ETHERNET_MSS if unit == "segments" else 1000))
-            counts[size, label(value, unit)] += 1
+            counts[size_of(*iw), label(*iw)] += 1
     return [ServerWindow(label=name, bytes=size, servers=count) for (size, name), count in sorted(counts.items())]
 
 

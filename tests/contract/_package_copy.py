@@ -27,11 +27,13 @@ def copy_packages(folder: Path, added: Mapping[str, str]) -> None:
         (folder / name).write_text(text)
 
 
-def upshift(folder: Path, *arguments: str, state: str = "/nonexistent") -> subprocess.CompletedProcess[str]:
-    """The command line of the copy."""
+def upshift(
+    folder: Path, *arguments: str, state: str = "/nonexistent", before: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """The command line of the copy; `before` is a line of Python that goes first."""
     code = (
         f"import sys; sys.path.insert(0, {str(folder)!r}); import upshift.cli, downloader.factors as f\n"
-        f"assert f.__file__.startswith({str(folder)!r}), f.__file__\nupshift.cli.main()"
+        f"assert f.__file__.startswith({str(folder)!r}), f.__file__\n{before}\nupshift.cli.main()"
     )
     environment = {**os.environ, "PYTHONPATH": str(folder), "UPSHIFT_STATE_DIR": state, "COLUMNS": "200"}
     return subprocess.run(

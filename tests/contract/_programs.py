@@ -22,8 +22,15 @@ def require(client: Client) -> tuple[str, ...]:
     return client.command()
 
 
+def is_here(client: Client) -> bool:
+    """Whether the client's program is there. In CI nothing may be missing: the test fails."""
+    if (fault := client.missing()) is not None and os.environ.get("CI"):
+        pytest.fail(fault)
+    return fault is None
+
+
 class Programs:
-    """One interpreter per Python client, kept for all calls. Use as a context manager."""
+    """One interpreter per Python client, kept for all calls; several may be called at once. A context manager."""
 
     def __init__(self) -> None:
         self._warm: dict[str, subprocess.Popen[str]] = {}
@@ -45,9 +52,9 @@ class Programs:
             done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, check=False)
             assert (done.returncode, done.stderr) == (0, "")
             return with_setup(client.result(done.stdout), called_at=called_at)
-        if client.program not in self._warm:
-            self._warm[client.program] = self._start(client.program)
-        answer = self._ask(self._warm[client.program], [*client.variant, *arguments])
+        if client.name not in self._warm:
+            self._warm[client.name] = self._start(client.program)
+        answer = self._ask(self._warm[client.name], [*client.variant, *arguments])
         assert answer["returncode"] == 0, answer["stderr"]
         return with_setup(client.result(answer["stdout"]), called_at=called_at)
 

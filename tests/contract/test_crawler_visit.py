@@ -60,6 +60,7 @@ class Site(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     log: Log
+    kinds: dict[str, Callable[[Site, str], None]]
 
     def setup(self) -> None:
         self.request.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)  # what is sent has nearly arrived
@@ -72,7 +73,7 @@ class Site(BaseHTTPRequestHandler):
                 (time.monotonic(), host, self.command, self.path, self.headers.get("User-Agent", ""))
             )
         label = host.split(".")[0].rstrip("0123456789")
-        handler: Callable[[Site, str], None] | None = KINDS.get(label)
+        handler: Callable[[Site, str], None] | None = self.kinds.get(label)
         if handler is None or (self.path == "/robots.txt" and label not in OWN_ROBOTS):
             self.give(404, b"")
             return
@@ -268,9 +269,9 @@ def address_of(name: str) -> str | None:
 class World:
     """Servers on three loopback addresses at one port, and a name server."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: dict[str, Callable[[Site, str], None]] | None = None) -> None:
         self.log = Log()
-        handler = type("BoundSite", (Site,), {"log": self.log})
+        handler = type("BoundSite", (Site,), {"log": self.log, "kinds": KINDS if kinds is None else kinds})
         first = ThreadingHTTPServer((ADDRESSES[0], 0), handler)
         self.port = first.server_port
         self._servers = [first, *(ThreadingHTTPServer((a, self.port), handler) for a in ADDRESSES[1:])]

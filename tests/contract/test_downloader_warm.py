@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from downloader.programs import resolve
+from downloader.programs.warm import MOST_OUTPUT_BYTES
 
 PROGRAM = """
 import os, random, sys, time
@@ -29,7 +30,12 @@ def main(argv):
         print(os.getpid(), flush=True)
         time.sleep(60)
     elif argv[0] == "much":
-        sys.stdout.write("x" * 3_000_000); sys.stderr.write("y" * 3_000_000)
+        sys.stdout.write("x" * 200_000); sys.stderr.write("y" * 200_000)
+    elif argv[0] == "flood":
+        while True:
+            sys.stdout.write("x" * 65536)
+    elif argv[0] == "mute":
+        os.close(1), os.close(2), time.sleep(60)
     elif argv[0] == "stdin":
         print(repr(sys.stdin.read()))
     elif argv[0] == "exit":
@@ -91,10 +97,13 @@ def test_ends_of_every_kind(warm: Warm) -> None:
     assert warm.ask("segfault")["returncode"] == -11
     assert warm.ask("exit")["returncode"] == 3
     much = warm.ask("much")
-    assert (len(much["stdout"]), len(much["stderr"]), much["returncode"]) == (3_000_000, 3_000_000, 0)
+    assert (much["returncode"], much["excess"]) == (0, False) and len(much["stdout"]) == len(much["stderr"]) == 200_000
+    flood = warm.ask("flood")
+    assert (flood["returncode"], flood["excess"]) == (None, True) and len(flood["stdout"]) < 2 * MOST_OUTPUT_BYTES
     assert warm.ask("stdin")["stdout"] == "''\n"
     began = time.monotonic()
     assert warm.ask("hang", limit_s=0.3)["returncode"] is None
+    assert warm.ask("mute", limit_s=0.3)["returncode"] is None
     assert time.monotonic() - began < 5
     assert warm.ask("pids")["returncode"] == 0, "it goes on after all that"
 

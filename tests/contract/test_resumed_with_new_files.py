@@ -36,7 +36,7 @@ FILES = {
 CAMPAIGN = """name = "goes-on"
 lab = "./goes-on.toml"
 targets = "lab"
-iterations = 8
+iterations = 5
 [[configurations]]
 name = "BL"
 client = "requests"
@@ -77,23 +77,23 @@ def test_a_running_campaign_goes_on_with_each(tmp_path: Path) -> None:
         first = stopped(threads.submit(upshift, tmp_path, *RUN, state=state), tmp_path / "out")
         assert first.returncode == 130, first.stderr
         before = json.loads((tmp_path / "out/status.json").read_text())
-        assert 0 < before["progress"]["recorded"] < before["progress"]["planned"] == 24
+        assert 0 < before["progress"]["recorded"] < before["progress"]["planned"] == 15
         for name, text in FILES.items():
             (tmp_path / name).write_text(text)
         second = upshift(tmp_path, *RUN, state=state)
     assert second.returncode == 0, second.stderr
     after = json.loads((tmp_path / "out/status.json").read_text())
-    assert after["plan_sha256"] == before["plan_sha256"] and after["progress"]["recorded"] == 24
+    assert after["plan_sha256"] == before["plan_sha256"] and after["progress"]["recorded"] == 15
 
     rows = list(store.read_rows(tmp_path / "out/downloads.parquet", "downloads", Download))
-    assert len(rows) == 24 and {row.outcome for row in rows} == {"ok"}
+    assert len(rows) == 15 and {row.outcome for row in rows} == {"ok"}
     assert {row.treatment_ok for row in rows} == {True}, [row.treatment_detail for row in rows]
     has_rack = [json.loads(row.levels).get("rack") for row in sorted(rows, key=lambda row: row.started_at)]
     count = before["progress"]["recorded"]
-    assert has_rack == [None] * count + ["on"] * (24 - count), "each row has the levels that were known"
+    assert has_rack == [None] * count + ["on"] * (15 - count), "each row has the levels that were known"
     tables = [pq.read_table(path) for path in (tmp_path / "out").glob("*.parquet")]
     [values] = [table["bytes_per_packet"].to_pylist() for table in tables if "bytes_per_packet" in table.column_names]
-    assert len(values) == 24 and all(100 < value < 1501 for value in values), "also of what was captured before"
+    assert len(values) == 15 and all(100 < value < 1501 for value in values), "also of what was captured before"
     pages = report_pages(tmp_path)
     assert "WS" in pages and "rack" in (tmp_path / "out/campaign.json").read_text()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -73,6 +73,9 @@ class LoopbackPlace:
                 continue
             words.append(f"{setting.name}={self._value(setting)}")
         self.run(["sysctl", "-qw", *words]).check(doing="setting sysctls")
+
+    def limit_settings(self, names: Collection[str]) -> None:
+        """Nothing: `apply` stays as it is."""
 
     def _value(self, setting: Sysctl) -> str:
         if setting.field is None:

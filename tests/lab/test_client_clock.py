@@ -16,6 +16,7 @@ from downloader import clients
 from downloader.client import ClientResult, DownloadRequest
 from downloader.execution.calls import Caller
 from downloader.execution.capture import Capture
+from tests.cells import Repeats
 from tests.lab.noise import Noise, host_noise, measured
 from tests.topologies import server, topology
 from vantage.lab.lab import Lab, open_lab
@@ -23,7 +24,6 @@ from vantage.lab.lab import Lab, open_lab
 pytestmark = [pytest.mark.lab, pytest.mark.measures]
 
 CLIENTS = tuple(clients.ALL.values())
-ROUNDS = 15
 AUTHORITIES = 600
 """Four times those of a system's bundle: what loads them takes milliseconds longer with each client."""
 MOST_BEFORE_PACKET_S = 0.0002
@@ -43,7 +43,7 @@ def bundles(own: Path, folder: Path) -> dict[str, Path]:
     return {"one": own, "many": many}
 
 
-def download(lab: Lab, folder: Path) -> tuple[Results, list[Connection], Noise]:
+def download(lab: Lab, folder: Path, rounds: int) -> tuple[Results, list[Connection], Noise]:
     """Every client with each bundle in turn, several times, and what tcpdump saw of it."""
     [target] = lab.targets()
     results: Results = {}
@@ -58,7 +58,7 @@ def download(lab: Lab, folder: Path) -> tuple[Results, list[Connection], Noise]:
         path.unlink(missing_ok=True)
         capture = Capture.start(place, path, address=address, port=443)
         with place.measuring():
-            for number in range(ROUNDS + 1):
+            for number in range(rounds + 1):
                 for client in CLIENTS:
                     for name, ca_file in trusted.items():
                         request = DownloadRequest(
@@ -107,11 +107,13 @@ def faults(results: Results, connections: list[Connection]) -> list[str]:
     return wrong
 
 
-def test_the_clock_starts_with_the_first_packet_and_not_with_the_certificates(lab_host: Path, tmp_path: Path) -> None:
+def test_the_clock_starts_with_the_first_packet_and_not_with_the_certificates(
+    lab_host: Path, tmp_path: Path, repeats: Repeats
+) -> None:
     (tmp_path / "lab.toml").write_text(TOPOLOGY)
     with open_lab(tmp_path / "lab.toml") as lab:
         measured(
-            lambda: download(lab, tmp_path),
+            lambda: download(lab, tmp_path, repeats(quick=7, soak=15)),
             lambda found: faults(found[0], found[1]),
             excuse=lambda found: found[2].excuse,
         )

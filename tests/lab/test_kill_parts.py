@@ -26,7 +26,7 @@ from tests.topologies import server, topology
 
 pytestmark = pytest.mark.lab
 
-PLANNED = 3 * 2 * 4  # iterations, targets, configurations and warm-ups
+PLANNED = 2 * 2 * 4  # iterations, targets, configurations and warm-ups
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def world(lab_host: Path, tmp_path: Path) -> Iterator[Any]:
     made = faults.World(tmp_path)
     servers = [server("s1", "www.one.example", size="1 MB"), server("s2", "t.example", size="1 MB")]
     made.write("parts.toml", topology("parts", *servers, seed=3))
-    made.campaign(tmp_path / "parts.toml", more="iterations = 3")
+    made.campaign(tmp_path / "parts.toml", more="iterations = 2")
     yield made
     made.clean()
 

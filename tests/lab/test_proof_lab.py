@@ -6,6 +6,7 @@ that what one of them does must not show in the others.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -55,10 +56,26 @@ def bench(lab_host: object, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield bench
 
 
+WITNESSED = ("drop-syn", "rewrite-ecn")
+"""Servers that are watched from their own end; in `make soak` all."""
+
+
 @pytest.fixture(scope="module")
-def found(bench: Bench, repeats: Repeats) -> Measured:
-    """All servers, once or five times."""
-    return bench.measure("all", CONFIGURATIONS, times=repeats(quick=1, soak=5))
+def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds what tcpdump saw at the servers."""
+    return tmp_path_factory.mktemp("there")
+
+
+@pytest.fixture(scope="module")
+def found(bench: Bench, repeats: Repeats, there: Path) -> Measured:
+    """All servers, once or five times, while tcpdump runs at some of them."""
+    client = bench.lab.plan.addresses["MUC"].ipv4
+    with contextlib.ExitStack() as stack:
+        for name in (WITNESSED, (*CLEAN, *PLANTED))[repeats(quick=0, soak=1)]:
+            place = stack.enter_context(contextlib.closing(bench.lab.place(name)))
+            capture = Capture.start(place, there / f"{name}.pcap", address=client, port=443)
+            stack.callback(capture.finish)
+        return bench.measure("all", CONFIGURATIONS, times=repeats(quick=1, soak=5))
 
 
 def server_of(record: Record) -> str:
@@ -90,20 +107,15 @@ def test_dose_tells_where_an_option_had_something_to_do(found: Measured) -> None
     assert window.acted.n >= times
 
 
-@cells("server", every=[*CLEAN, *PLANTED], quick=["drop-syn", "rewrite-ecn"])
-def test_the_account_of_the_servers_end_is_what_tcpdump_sees_there(bench: Bench, server: str, tmp_path: Path) -> None:
-    place = bench.lab.place(server)
-    client = bench.lab.plan.addresses["MUC"].ipv4
-    capture = Capture.start(place, tmp_path / "server.pcap", address=client, port=443)
-    try:
-        measured = bench.measure(server, CONFIGURATIONS, domain=f"{server}.proof.example")
-    finally:
-        capture.finish()
-    there = {connection.client_port: connection for connection in scan_capture(tmp_path / "server.pcap").connections}
-    for download in measured.downloads:
+@cells("server", every=[*CLEAN, *PLANTED], quick=WITNESSED)
+def test_the_account_of_the_servers_end_is_what_tcpdump_sees_there(found: Measured, there: Path, server: str) -> None:
+    seen_there = {one.client_port: one for one in scan_capture(there / f"{server}.pcap").connections}
+    downloads = [record.download for record in found.data.records if server_of(record) == server]
+    assert len(downloads) >= len(ALL)
+    for download in downloads:
         assert download.server_end is not None and download.local_port is not None
         told = json.loads(download.server_end)
-        connection = there[download.local_port]
+        connection = seen_there[download.local_port]
         seen = handshake_of(connection)
         assert seen is not None
         assert handshake_at_server(told) == replace(seen, syn_count=1, later_syn_without_ecn=False)
@@ -112,10 +124,11 @@ def test_the_account_of_the_servers_end_is_what_tcpdump_sees_there(bench: Bench,
         assert told["ce_set"] == download.lab_marked
 
 
-@cells("batch", every=range(4), quick=[0])
-def test_clean_runs_are_not_accused(bench: Bench, repeats: Repeats, batch: int) -> None:
-    """On an empty path and on one with marks: 200 runs in `make soak`."""
-    times = repeats(quick=1, soak=25)
+@pytest.mark.soak  # in the campaign of all servers each of them is measured once
+@pytest.mark.parametrize("batch", range(4))
+def test_clean_runs_are_not_accused(bench: Bench, batch: int) -> None:
+    """On an empty path and on one with marks: 200 runs."""
+    times = 25
     for server in ("plain", "marks"):
         measured = bench.measure(f"clean-{server}", CONFIGURATIONS, domain=f"{server}.proof.example", times=times)
         accused = [d for d in measured.downloads if not d.treatment_ok]

@@ -78,7 +78,7 @@ def faulty(world: Any, repeats: Repeats) -> Runs:
     lab = world.write("swapping-lab.toml", topology("swapping", *servers, seed=3))
     table = [f"{name}.example,https://{name}.example/a.bin,other,100000" for name in names.values()]
     world.write("t.csv", "\n".join(["domain,url,provider,size_bytes", *table]) + "\n")
-    more = f'targets = "t.csv"\niterations = {repeats(quick=2, soak=10)}'
+    more = f'targets = "t.csv"\niterations = {repeats(quick=1, soak=10)}'
     file = world.campaign(lab, more=more, configurations=TCP, name="swapping")
     done = world.upshift("run", file, "--out", "swapping", "--json", timeout_s=1800)
     assert done.returncode == 0, done.stderr
@@ -90,7 +90,7 @@ def test_each_run_of_an_edge_that_differs_is_caught_under_its_own_reason(
     faulty: Runs, kind: str, repeats: Repeats
 ) -> None:
     runs = [run for (domain, _), run in faulty.items() if domain == f"{kind.replace('_', '-')}.example"]
-    assert len(runs) == repeats(quick=2, soak=10)
+    assert len(runs) == repeats(quick=1, soak=10)
     for run in runs:
         warmup, *measured = run
         assert warmup.identity_flags is None

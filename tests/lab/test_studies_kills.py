@@ -73,7 +73,7 @@ def processes(word: str) -> Iterator[int]:
                 yield int(entry.name)
 
 
-@pytest.mark.measures
+@pytest.mark.lab
 @cells("part", every=["run", *PARTS], quick=["run", "sender"])
 def test_a_part_is_killed(part: str, repeats: Repeats, lab_host: Path, tmp_path: Path) -> None:
     file = tmp_path / "kills.toml"
@@ -103,7 +103,7 @@ def test_a_part_is_killed(part: str, repeats: Repeats, lab_host: Path, tmp_path:
         assert not lab_folder("studies").alive()
 
 
-@pytest.mark.measures
+@pytest.mark.lab
 def test_a_full_disk_ends_the_run_and_is_resumed(root: None, lab_host: Path, tmp_path: Path) -> None:
     file, disk = tmp_path / "kills.toml", tmp_path / "disk"
     file.write_text(STUDY)

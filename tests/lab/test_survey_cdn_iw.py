@@ -15,11 +15,16 @@ from core.files import store
 from survey.iw import figures
 from survey.iw.figures import window
 from survey.iw.record import IwRecord
+from tests.cells import Repeats
+from tests.lab import noise
+from tests.lab._flight import Flight
+from tests.lab._probe import Probe, get, probes
 from vantage.lab.lab import Lab, open_lab
 
 pytestmark = pytest.mark.lab
 
 UPSHIFT = (sys.executable, "-P", "-m", "upshift")
+MSS = 1200
 TAILORED = {"MUC": 64.0, "NRT": 83.0, "MCT": 58.0}
 """Highwinds' window at each vantage point [kB]."""
 
@@ -67,9 +72,12 @@ def figure(name: str, *files: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def test_every_row_from_every_vantage_point_and_the_unfit_one_is_marked(lab: Lab, tmp_path: Path) -> None:
+def test_every_row_from_every_vantage_point_and_the_unfit_one_is_marked(
+    lab: Lab, tmp_path: Path, repeats: Repeats
+) -> None:
     files = []
-    for vantage, highwinds_kb in TAILORED.items():
+    chosen = dict([*TAILORED.items()][: repeats(quick=2, soak=3)])
+    for vantage, highwinds_kb in chosen.items():
         some = () if vantage == "MUC" else TWO
         out, found = survey(lab, vantage, tmp_path, *some)
         files.append(out)
@@ -84,9 +92,39 @@ def test_every_row_from_every_vantage_point_and_the_unfit_one_is_marked(lab: Lab
     drawn = {(row["cdn"], row["window"], row["unit"]) for row in figure("cdns", files[0], out)}
     assert drawn == planted(TAILORED["MUC"])
     rows = figure("vantage-points", *files, out)
-    assert {row["vantage"] for row in rows} == set(TAILORED)
+    assert {row["vantage"] for row in rows} == set(chosen)
     tailored = {row["vantage"]: (row["low"], row["high"]) for row in rows if row["cdn"] == "Highwinds"}
-    assert tailored == {vantage: (size, size) for vantage, size in TAILORED.items()}
+    assert tailored == {vantage: (size, size) for vantage, size in chosen.items()}
+
+
+def asked(lab: Lab) -> list[Probe]:
+    targets = lab.targets()
+    assert len(targets) == 12 and all(target.server_ip for target in targets)
+    requests = [get(target.url.partition(target.domain)[2], target.domain) for target in targets]
+    pairs = zip(targets, requests, strict=True)
+    return [Probe(target=target.server_ip or "", request=request, mss=MSS) for target, request in pairs]
+
+
+def test_every_window_is_there(lab: Lab) -> None:
+    """Counted by raw packets."""
+    planted = {path["domain"]: path for path in lab.truth()["paths"] if path["vantage"] == "MUC"}
+    for target, flight in zip(lab.targets(), probes(lab.place("MUC"), asked(lab)), strict=True):
+        path = planted[target.domain]
+        size = path["initial_window"] * (MSS if path["initial_window_unit"] == "segments" else 1)
+        assert (flight.size, flight.more, flight.fin) == (size, True, False), (target.domain, flight)
+
+
+def test_the_unfit_vantage_point_sees_one_segment_of_each(lab: Lab) -> None:
+    """Counted by raw packets; where a busy host lets a server answer only a round trip later, two pass."""
+
+    def measure() -> tuple[list[Flight], list[noise.Noise]]:
+        with noise.host_noise() as noises:
+            return probes(lab.place("SYD"), asked(lab)), noises
+
+    def wrong(measured: tuple[list[Flight], list[noise.Noise]]) -> list[str]:
+        return [str(flight) for flight in measured[0] if (len(flight.segments), flight.more) != (1, True)]
+
+    noise.measured(measure, wrong, excuse=lambda measured: measured[1][0].excuse)
 
 
 @pytest.mark.measures

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import os
 import random
 import signal
@@ -14,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from core.system.place import Place
-from survey.iw.record import arrivals_of, votes_of
+from survey.iw.record import IwRecord, arrivals_of, votes_of
 from tests.cells import Repeats, cells
+from tests.lab import noise
 from tests.lab._iw_survey import (
     CONTACT,
     UPSHIFT,
@@ -275,12 +277,26 @@ def test_pacing(lab: Lab, tmp_path: Path) -> None:
     queries = {"": "burst", "pace=on": "paced", "pace=on&cc=bbr": "paced", "pace=1.5": "paced"}
     urls = {f"http://www.paced.example/x?size=1000000&{query}": pace for query, pace in queries.items()}
     urls["http://www.ten.example/x?size=1000000&pace=on"] = "cannot_tell"
-    out = tmp_path / "iw.parquet"
-    survey(lab, out, targets(tmp_path / "t.csv", list(urls)), "--pacing", "--per-address", 2)
-    found = {record.url: record for record in records(out)}
-    assert {url: record.pace for url, record in found.items()} == urls
-    paced = found["http://www.paced.example/x?size=1000000&pace=on"]
-    bbr = found["http://www.paced.example/x?size=1000000&pace=on&cc=bbr"]
-    assert paced.pacing_ratio == pytest.approx(2.0, rel=0.1) and bbr.pacing_ratio == pytest.approx(2.86, rel=0.1)
-    assert (paced.first_burst, paced.paced) == (10, True) and paced.train == pytest.approx(2, abs=0.5)
-    assert len(arrivals_of(paced)) == 32
+    source, numbers = targets(tmp_path / "t.csv", list(urls)), itertools.count()
+
+    def measure() -> tuple[dict[str, IwRecord], list[noise.Noise]]:
+        out = tmp_path / f"{next(numbers)}.parquet"
+        with noise.host_noise() as noises:
+            survey(lab, out, source, "--pacing", "--mss", 1200, "--per-address", 4)
+        return {record.url or "": record for record in records(out)}, noises
+
+    def wrong(measured: tuple[dict[str, IwRecord], list[noise.Noise]]) -> list[str]:
+        found, _ = measured
+        assert found.keys() == urls.keys()
+        said = [f"{url}: {found[url].pace} instead of {pace}" for url, pace in urls.items() if found[url].pace != pace]
+        for query, ratio in {"pace=on": 2.0, "pace=on&cc=bbr": 2.86}.items():
+            seen = found[f"http://www.paced.example/x?size=1000000&{query}"]
+            if seen.pacing_ratio != pytest.approx(ratio, rel=0.1):
+                said.append(f"{query}: ratio {seen.pacing_ratio} instead of {ratio}")
+        paced = found["http://www.paced.example/x?size=1000000&pace=on"]
+        if (paced.first_burst, paced.paced) != (10, True) or paced.train != pytest.approx(2, abs=0.5):
+            said.append(f"pace=on: {paced.first_burst} at once, then trains of {paced.train}")
+        return said
+
+    found, _ = noise.measured(measure, wrong, excuse=lambda measured: measured[1][0].excuse)
+    assert len(arrivals_of(found["http://www.paced.example/x?size=1000000&pace=on"])) == 32

@@ -13,7 +13,7 @@ import pytest
 from core.domain import Outcome
 from tests.lab.campaigns import ALL, BL, DELIVERED, DROPPED, Bench, Measured, key_of, open_bench
 
-pytestmark = [pytest.mark.lab, pytest.mark.measures]
+pytestmark = pytest.mark.lab
 
 CONFIGURATIONS: dict[str, Mapping[str, str] | str] = {"BL": BL, "ALL": ALL, "aioquic": "aioquic", "quiche": "quiche"}
 

@@ -14,7 +14,7 @@ import pytest
 from core.domain import Outcome
 from tests.lab.campaigns import ALL, BL, ECN, WS, Measured, key_of, open_bench
 
-pytestmark = [pytest.mark.lab, pytest.mark.measures]
+pytestmark = pytest.mark.lab
 
 WITH_ECN = ("ECN", "ALL")
 

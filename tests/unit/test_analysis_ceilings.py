@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from analysis.measures import ceilings, dataset, selection, tables
 from analysis.measures.selection import Selection
-from analysis.report import figures, report
-from core.domain import Download
+from analysis.report import figures, findings, report
+from core.domain import Comparison, Download
 from tests.unit.analysis_factory import make_download, write_campaign
 from upshift.cli import app
 
@@ -75,6 +75,7 @@ def test_above_70_per_cent_is_near(
         (environment(quiche={"ceiling_mbit_s": True}), None, "not calibrated"),
         (environment(quiche=["?"]) | {"vantage_points": ["MUC"]}, None, "not calibrated"),
         ({"vantage_points": {"MUC": {"client_ceilings": None}}}, None, "not calibrated"),
+        ({"vantage_points": {"MUC": {"client_ceilings": {"clients": {}, "fault": "old"}}}}, None, "old"),
         (None, None, "not calibrated"),
     ],
 )
@@ -140,6 +141,41 @@ def test_without_a_valid_calibration_it_is_unknown_and_nothing_is_left_out(tmp_p
         out.split()
     )
     assert "quiche, requests: stale: kernel 6.1 -&gt; 6.2" in report.build(data, report.ReportOptions())
+
+
+@pytest.mark.parametrize(
+    ("slow", "said"),
+    [
+        ({}, None),
+        (
+            {"requests": 10},
+            "requests was near its ceiling in curl-h3 vs BL, which may measure it; read curl-h3 vs curl-h1.",
+        ),
+        ({"requests": 10, "curl-h1": 10}, "; none has a TCP client that was not; curl-h1 or curl-h2 may be one."),
+        ({"requests": 10, "curl-h1": None}, "; none has a TCP client that was not; curl-h1 or curl-h2 may be one."),
+    ],
+)
+def test_the_report_says_which_tcp_row_to_read(tmp_path: Path, slow: dict[str, Any], said: str | None) -> None:
+    rows = [
+        make_download(**quic, domain=f"d{index}.example", configuration=name, client=client, last_byte_s=1.0)
+        for index in range(12)
+        for name, client, quic in (
+            ("BL", "requests", {}),
+            ("curl-h1", "curl-h1", {}),
+            ("curl-h3", "curl-h3", {"transport": "quic", "tls_s": None}),
+        )
+    ]
+    known = environment(**{"requests": 900, "curl-h1": 900, "curl-h3": 900} | slow)
+    entries = known["vantage_points"]["MUC"]["client_ceilings"]["clients"]
+    transfer = {"server": "nginx", "mbit_s": 1234.0, "client_core_share": 0.9, "server_core_share": 0.2}
+    entries["curl-h1"] |= {"http": "1.1", "family": "curl", "transfers": [transfer]}
+    compared = [Comparison.of("curl-h3", "BL"), Comparison.of("curl-h3", "curl-h1"), Comparison.of("curl-h1", "BL")]
+    data = dataset.load([write_campaign(tmp_path / "c", rows, environment=known, comparisons=compared)])
+    sentence = findings.tcp_row_sentence(data.design, selection.client_limits(data.downloads))
+    assert (sentence is None) if said is None else (sentence or "").endswith(said)
+    html = report.build(data, report.ReportOptions())
+    assert said is None or said in html
+    assert "MUC, as calibrated" in html and "1,234 (?)" in html and "&#39;mbit_s&#39;" not in html
 
 
 @pytest.mark.thorough

@@ -13,7 +13,7 @@ from analysis import api
 from analysis.measures import dataset
 from analysis.measures.stopping import StoppingOutcome, stoppings
 from analysis.report import report
-from analysis.report.findings import stopping_cells, stopping_sentences
+from analysis.report.course import stopping_cells, stopping_sentences
 from core.domain import Comparison, Download
 from core.sequential import Quantity
 from tests.unit.analysis_factory import make_download, write_campaign

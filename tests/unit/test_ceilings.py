@@ -8,10 +8,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core.domain import Transport
+from core.files import ladder
+from core.files.ladder import Limit, Packets, Transfer
 from vantage.doctor import ceilings as stored
-from vantage.doctor.ceilings import Limit, MeasuredCeiling, Transfer, rate_text, read_answer
+from vantage.doctor.ceilings import MeasuredCeiling, read_answer
+
+NAMES = st.sampled_from(["http", "family", "transfers", "server", "packets", "mbit_s", "offered_mbit_s"])
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,8 @@ class Client:
 
     name: str
     transport: Transport = Transport.TCP
+    http: str | None = "1.1"
+    family: str = "own"
     packages: Mapping[str, str | None] = field(default_factory=dict)
 
     def missing(self) -> str | None:
@@ -34,22 +42,16 @@ class Client:
 
 NOW = stored.Circumstances(host="muc", kernel="6.1.0", cpu="2 x EPYC", python="3.11.2", upshift="0.1.0")
 REQUESTS = Client("requests", packages={"requests": "2.34.2", "urllib3": "2.8.0"})
-QUICHE = Client("quiche", Transport.QUIC, {"upshift-h3get": "0.1.0"})
+QUICHE = Client("quiche", Transport.QUIC, "3", packages={"upshift-h3get": "0.1.0"})
 
 
 def transfer(mbit_s: float | None = 800.0, **changes: object) -> Transfer:
-    first = Transfer(server="nginx", mbit_s=mbit_s, seconds=1.0, body_bytes=10**8, client_cpu_s=0.9, server_cpu_s=0.2)
-    return replace(first, **changes)  # type: ignore[arg-type]
+    first = Transfer(server="nginx", mbit_s=mbit_s, seconds=1.0, client_cpu_s_per_gb=9.0)
+    return replace(first, client_core_share=0.9, server_core_share=0.2, **changes)  # type: ignore[arg-type]
 
 
 def ceiling(client: Client, *transfers: Transfer, fault: str | None = None) -> MeasuredCeiling:
-    return MeasuredCeiling(
-        client=client.name,
-        transport=client.transport,
-        versions=client.versions(),
-        transfers=transfers,
-        fault=fault,
-    )
+    return MeasuredCeiling(client=client, transfers=transfers, fault=fault)
 
 
 @pytest.mark.parametrize(
@@ -70,13 +72,16 @@ def ceiling(client: Client, *transfers: Transfer, fault: str | None = None) -> M
     ],
 )
 def test_a_rate_from_a_clients_answer(answer: dict[str, object], rate: float | None, fault: str | None) -> None:
-    found = read_answer(answer, server="nginx")
-    assert (found.mbit_s, found.fault) == (rate, fault)
-    assert found.client_cpu_s == answer.get("transfer_cpu_s")
+    found = read_answer(answer, Transfer(server="nginx", offered_mbit_s=10.0), server_cpu_s=0.4)
+    assert (found.server, found.offered_mbit_s, found.mbit_s, found.fault) == ("nginx", 10.0, rate, fault)
+    if "transfer_cpu_s" in answer:
+        assert (found.client_cpu_s_per_gb, found.client_core_share, found.server_core_share) == (100.0, 0.1, 0.4)
+    else:
+        assert found.client_cpu_s_per_gb is None
 
 
 @pytest.mark.parametrize(
-    ("client_cpu_s", "server_cpu_s", "limit"),
+    ("client", "server", "limit"),
     [
         (0.95, 0.3, Limit.CLIENT),
         (0.75, 0.98, Limit.SERVER),
@@ -84,11 +89,11 @@ def test_a_rate_from_a_clients_answer(answer: dict[str, object], rate: float | N
         (None, 0.9, None),
     ],
 )
-def test_the_end_that_was_the_limit(client_cpu_s: float | None, server_cpu_s: float, limit: Limit | None) -> None:
-    fastest = transfer(client_cpu_s=client_cpu_s, server_cpu_s=server_cpu_s)
+def test_the_end_that_was_the_limit(client: float | None, server: float, limit: Limit | None) -> None:
+    best = replace(transfer(), client_core_share=client, server_core_share=server)
     # A slower transfer that kept the other end busy says nothing.
-    slower = transfer(100.0, client_cpu_s=0.1, server_cpu_s=1.0)
-    assert ceiling(REQUESTS, fastest, slower).limit is limit
+    slower = replace(transfer(100.0), client_core_share=0.1, server_core_share=1.0)
+    assert ceiling(REQUESTS, best, slower).document()["limit"] is limit
 
 
 def test_the_ceiling_is_the_fastest_transfer_and_drops_begin_at_the_lowest_offered_rate() -> None:
@@ -100,8 +105,14 @@ def test_the_ceiling_is_the_fastest_transfer_and_drops_begin_at_the_lowest_offer
         transfer(870.0, offered_mbit_s=900.0, socket_drops=90),
     ).document()
     assert (found["ceiling_mbit_s"], found["first_drops_mbit_s"]) == (900.0, 675.0)
-    assert found["client_cpu_s_per_gb"] == pytest.approx(9.0)
-    assert ceiling(REQUESTS, transfer()).first_drops_mbit_s is None
+    assert ceiling(REQUESTS, transfer()).document()["first_drops_mbit_s"] is None
+
+
+def test_merged_packets_do_not_raise_a_ceiling() -> None:
+    merged = transfer(2_000.0, packets=Packets.MERGED, socket_drops=1)
+    found = ceiling(REQUESTS, merged, transfer()).document()
+    assert (found["ceiling_mbit_s"], found["first_drops_mbit_s"]) == (800.0, None)
+    assert ceiling(REQUESTS, merged).document()["fault"] == "no transfer was made"
 
 
 def test_a_client_without_a_transfer_has_a_reason() -> None:
@@ -114,8 +125,40 @@ def test_a_client_without_a_transfer_has_a_reason() -> None:
         assert (document["fault"], document["ceiling_mbit_s"], document["limit"]) == (reason, None, None)
 
 
-def test_rates_have_units() -> None:
-    assert [rate_text(rate) for rate in (4.24, 196.7, 1532.0)] == ["4.2 Mbit/s", "197 Mbit/s", "1.53 Gbit/s"]
+def step(rate: float | None, mbit_s: float, cost: float, **changes: object) -> Transfer:
+    return replace(transfer(mbit_s, offered_mbit_s=rate, **changes), client_cpu_s_per_gb=cost)
+
+
+def test_clients_by_rate_and_h3_over_h2_of_a_family() -> None:
+    h2 = Client("curl-h2", http="2", family="curl")
+    h3 = Client("curl-h3", Transport.QUIC, "3", "curl")
+    merged = {"packets": Packets.MERGED}
+    found = (
+        ceiling(h2, step(None, 2_500, 1.0), step(1_000, 950, 1.2), step(None, 3_000, 0.5, **merged)),
+        ceiling(h3, step(None, 1_100, 1.5), step(1_000, 940, 1.5, socket_drops=3), step(None, 900, 0.9, **merged)),
+        ceiling(REQUESTS, replace(step(None, 700, 6.0), client_core_share=0.5), step(1_000, 690, 6.1)),
+        ceiling(QUICHE, fault="h3get is missing"),
+    )
+    shown = ladder.cells({one.client.name: one.document() for one in found})
+    assert shown == [
+        ["client", "packets", "server", "limit", "highest", "first drops", "1,000", "no limit"],
+        ["curl-h2", "single", "nginx", "client", "2,500", "–", "950 (1.2)", "2,500 (1.0)"],
+        ["curl-h2", "merged", "nginx", "client", "3,000", "–", "", "3,000 (0.5)"],
+        ["curl-h3", "single", "nginx", "client", "1,100", "1,000", "940 (1.5)", "1,100 (1.5)"],
+        ["curl-h3", "merged", "nginx", "client", "900", "–", "", "900 (0.9)"],
+        ["requests", "single", "nginx", "neither", "≥ 700", "–", "690 (6.1)", "700 (6.0)"],
+        ["curl: h3 over h2", "single", "", "", "", "", "1.25", "1.50"],
+        ["curl: h3 over h2", "merged", "", "", "", "", "", "1.80"],
+    ]
+
+
+@given(
+    st.recursive(st.none() | st.text() | st.floats() | st.integers(), lambda x: st.lists(x) | st.dictionaries(NAMES, x))
+)
+def test_what_another_host_wrote_is_left_out(entry: object) -> None:
+    assert ladder.cells({"quiche": entry}) == [
+        ["client", "packets", "server", "limit", "highest", "first drops", "no limit"]
+    ]
 
 
 def saved(path: Path, *ceilings: MeasuredCeiling) -> Path:
@@ -134,7 +177,7 @@ def test_a_stored_calibration_holds_until_something_changes(tmp_path: Path) -> N
     for name, value in (("kernel", "6.12.1"), ("cpu", "4 x EPYC"), ("host", "sfo"), ("python", "3.12.0")):
         said = f"stale: {name} {getattr(NOW, name)} -> {value}"
         assert reasons(replace(NOW, **{name: value})) == {"requests": said, "quiche": said}
-    newer = Client("quiche", Transport.QUIC, {"upshift-h3get": "0.2.0"})
+    newer = replace(QUICHE, packages={"upshift-h3get": "0.2.0"})
     assert reasons(known=(REQUESTS, newer)) == {"requests": None, "quiche": "stale: upshift-h3get 0.1.0 -> 0.2.0"}
     assert reasons(known=(*clients, Client("curl")))["curl"] == "not calibrated"
 
@@ -145,20 +188,14 @@ def test_a_calibration_that_failed_or_is_missing_or_unreadable_is_unknown(tmp_pa
     assert stored.unknown(found, ["quiche"]) == {"quiche": "h3get is missing"}
     assert stored.present([QUICHE], path=tmp_path / "none.json", now=NOW) is None
     document = json.loads(path.read_text())
-    for text in ("{", json.dumps(document | {"schema": 99})):
+    for text, said in (
+        ("{", "ceilings.json cannot be used: this is not valid JSON"),
+        (json.dumps(document | {"schema": 1}), "ceilings.json is of another version of Upshift (schema 1, not 2)"),
+    ):
         path.write_text(text)
-        assert stored.present([QUICHE], path=path, now=NOW) is None
+        [reason] = stored.unknown(stored.present([QUICHE], path=path, now=NOW), ["quiche"]).values()
+        assert reason is not None and reason.startswith(said)
     assert stored.unknown(None, ["quiche"]) == {"quiche": "not calibrated"}
-
-
-def test_what_is_stored_with_data_has_no_single_transfers(tmp_path: Path) -> None:
-    path = saved(tmp_path / "ceilings.json", ceiling(REQUESTS, transfer()))
-    kept = stored.summary(stored.present([REQUESTS], path=path, now=NOW))
-    assert kept is not None and kept["clients"]["requests"]["stale"] == []
-    assert kept["clients"]["requests"]["ceiling_mbit_s"] == 800.0
-    assert kept["too_low"] is False  # the host was idle
-    assert "transfers" not in kept["clients"]["requests"] and kept["circumstances"]["kernel"] == "6.1.0"
-    assert stored.summary(None) is None
 
 
 def test_the_folder_outlives_a_restart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

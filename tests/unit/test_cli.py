@@ -152,6 +152,7 @@ def test_wrong_use_is_exit_code_2() -> None:
         ("ReachError('x')", 2),
         ("BlockedError('x')", 2),
         ("IncompleteError('x')", 1),
+        ("UnusableError('x')", 1),
         ("AskedToStopError('x')", 130),
         ("NoisyHostError('x')", 3),
         ("OSError(errno.ENOSPC, 'x')", 75),
@@ -167,7 +168,7 @@ def test_exit_codes(raised: str, code: int) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == code
     assert done.stderr.startswith("upshift: x")
-    assert ("to resume: " in done.stderr) is (code in (1, 130))
+    assert ("to resume: " in done.stderr) is (code in (1, 130) and not raised.startswith("UnusableError"))
 
 
 def test_a_missing_extra_is_one_sentence() -> None:

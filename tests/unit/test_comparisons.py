@@ -14,8 +14,9 @@ from core.errors import UsageError
 from core.files import description
 from core.files.description import check
 from downloader import presets
-from downloader.campaign.campaign import Campaign, from_document, plan_hash
+from downloader.campaign.campaign import Campaign, from_document
 from downloader.campaign.configurations import default_comparisons, recorded
+from downloader.campaign.plan import plan_hash
 from downloader.presets import Preset
 
 GOOD: dict[str, Any] = {"name": "c", "lab": "anrw", "targets": "lab"}

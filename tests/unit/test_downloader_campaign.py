@@ -22,7 +22,8 @@ from core.paper import CONFIGURATIONS as PAPER
 from core.system import this_host
 from core.terminal import show_progress
 from downloader import clients, factors
-from downloader.campaign.campaign import Campaign, from_document, load, plan_hash
+from downloader.campaign.campaign import Campaign, from_document, load
+from downloader.campaign.plan import plan_hash
 from downloader.campaign.targets import check_trust, describe_trust, load_targets, trusted
 from downloader.execution.journal import _agree
 from tests.cells import examples

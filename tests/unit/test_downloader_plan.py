@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from core.domain import Configuration, Target
 from core.paper import CONFIGURATIONS as PAPER
 from core.paper import WARMUP, WARMUPS
-from downloader.campaign.campaign import Campaign, from_document, plan_hash
-from downloader.campaign.plan import assign, make_plan
+from downloader.campaign.campaign import Campaign, from_document
+from downloader.campaign.plan import assign, make_plan, plan_hash
 
 
 def campaign(**changes: object) -> Campaign:

@@ -13,8 +13,9 @@ from core.domain import Configuration, Sysctl, Transport
 from core.errors import UsageError
 from downloader import clients, quirks
 from downloader.campaign import configurations
-from downloader.campaign.campaign import Campaign, from_document, plan_hash
+from downloader.campaign.campaign import Campaign, from_document
 from downloader.campaign.configurations import settings_for
+from downloader.campaign.plan import plan_hash
 from downloader.client import DownloadRequest
 from tests.unit.analysis_factory import make_download, write_campaign
 

@@ -11,8 +11,9 @@ import pytest
 from core.domain import Download
 from core.errors import UsageError
 from core.sequential import Quantity, SpeedUps
-from downloader.campaign.campaign import Campaign, from_document, plan_hash
+from downloader.campaign.campaign import Campaign, from_document
 from downloader.campaign.limits import Stopping, parse_rule
+from downloader.campaign.plan import plan_hash
 from tests.unit.analysis_factory import make_download
 
 PLAIN: dict[str, Any] = {

@@ -10,9 +10,10 @@ import pytest
 from core.domain import Target
 from core.errors import UsageError
 from core.files.disk import size_text
-from downloader.campaign.campaign import Campaign, from_document, plan_hash
+from downloader.campaign.campaign import Campaign, from_document
 from downloader.campaign.expected import download_bytes, run_bytes, worst_run_bytes
 from downloader.campaign.limits import Budgets, Captures, Disk
+from downloader.campaign.plan import plan_hash
 
 TARGET = Target(domain="a.example", url="https://a.example/f", size_bytes=1_000_000)
 

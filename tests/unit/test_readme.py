@@ -28,6 +28,7 @@ PAGES = (
     "docs/design/lab.md",
     "docs/design/host.md",
     "docs/design/cdn-mapping.md",
+    "docs/design/quic-studies.md",
 )
 UV = ("uv", "run", "--no-sync")
 
@@ -44,7 +45,8 @@ def code_lines(text: str) -> Iterator[str]:
 def commands() -> list[tuple[str, str]]:
     """(file, command line) of every command that people are told to type."""
     found = []
-    for name in [*PAGES, *(f"examples/{path.name}" for path in sorted((REPOSITORY / "examples").glob("*.toml")))]:
+    examples = sorted(path.relative_to(REPOSITORY) for path in (REPOSITORY / "examples").rglob("*.toml"))
+    for name in [*PAGES, *map(str, examples)]:
         for line in code_lines((REPOSITORY / name).read_text(encoding="utf-8")):
             if re.match(r"(sudo )?(uv run --no-sync |\.venv/bin/)?upshift( |$)|make ", line):
                 found.append((name, line))
@@ -70,6 +72,8 @@ def parse(words: Sequence[str]) -> None:
     command: Any = cli.load(words[0])
     rest = list(words[1:])
     if hasattr(command, "commands") and rest:
+        if rest[0] not in command.commands and hasattr(command, "default"):
+            rest = [command.default, *rest]
         assert rest[0] in command.commands, f"{words[0]} has no command {rest[0]}"
         command, rest = command.commands[rest[0]], rest[1:]
     if not rest or rest == ["--help"]:

@@ -16,7 +16,7 @@ from core import terminal
 from core.errors import IncompleteError
 
 
-class Captures(StrEnum):
+class CapturesName(StrEnum):
     """See upshift.archive.CapturesOf."""
 
     NONE = "none"
@@ -24,7 +24,7 @@ class Captures(StrEnum):
 
 
 class Naming(StrEnum):
-    """See upshift.archive.Names."""
+    """See upshift.archive.Identities."""
 
     KEEP = "keep"
     HASH = "hash"
@@ -43,8 +43,9 @@ def archive(
         list[str], typer.Option("--author", metavar='"FAMILY, GIVEN <ORCID>"', help="Who made it; may be repeated.")
     ],
     captures: Annotated[
-        Captures, typer.Option("--captures", help="Captures in it: none (their findings are in the journals) or all.")
-    ] = Captures.NONE,
+        CapturesName,
+        typer.Option("--captures", help="Captures in it: none (their findings are in the journals) or all."),
+    ] = CapturesName.NONE,
     names: Annotated[
         Naming,
         typer.Option(
@@ -70,7 +71,7 @@ def archive(
             licence=licence,
             authors=author,
             captures=archives.CapturesOf(captures.value),
-            names=archives.Names(names.value),
+            names=archives.Identities(names.value),
             now=datetime.now(UTC),
             key=secrets.token_bytes(32),
             progress=progress,

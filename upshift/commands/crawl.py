@@ -1,26 +1,58 @@
-"""`upshift crawl LIST -o FILE`."""
+"""`upshift crawl LIST -o FILE`, which is `upshift crawl files`, and `upshift crawl objects`."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from core.errors import UsageError
 from core.files.targets import check_out
 from core.outreach import arguments
 
 if TYPE_CHECKING:
-    from crawler.run import CrawlSummary
+    from crawler.run import CrawlOptions, CrawlSummary
+
+FILES = "files"
 
 
+class FilesByDefault(TyperGroup):
+    """A group whose command `files` need not be named: `upshift crawl LIST`."""
+
+    default = FILES
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Names it, unless a command is named or help is asked for."""
+        named = not args or args[0] in self.commands or args[0] in ctx.help_option_names
+        return super().parse_args(ctx, args if named else [self.default, *args])
+
+
+app = typer.Typer(
+    cls=FilesByDefault,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Visit the domains of a top list, politely. The command files need not be named: upshift crawl LIST -o FILE.",
+)
+
+List = Annotated[
+    Path,
+    typer.Argument(metavar="LIST", help="Top list: Tranco, CrUX, Umbrella, Majestic, Alexa, bare; plain, gz, zip."),
+]
+DomainTime = Annotated[float, typer.Option(min=1, help="Longest visit of a domain, excluding rate-limit waits [s].")]
+Workers = Annotated[int, typer.Option(min=1, max=2000, help="Domains visited at the same time.")]
+Rate = Annotated[float, typer.Option(min=0.01, help="Requests per second and server address.")]
+PerAddress = Annotated[int, typer.Option(min=1, max=8, help="Concurrent requests per server address.")]
+Timeout = Annotated[float, typer.Option(min=0.1, help="Longest request [s].")]
+Start = Annotated[str, typer.Option(help="Start page of a domain.")]
+
+
+@app.command(FILES)
 def crawl(
-    source: Annotated[
-        Path,
-        typer.Argument(metavar="LIST", help="Top list: Tranco, CrUX, Umbrella, Majestic, Alexa, bare; plain, gz, zip."),
-    ],
+    source: List,
     out: Annotated[Path, typer.Option("--out", "-o", help="Targets found (.parquet, .csv).")],
     contact: arguments.Contact,
     ledger: arguments.LedgerFile = None,
@@ -29,21 +61,19 @@ def crawl(
     depth: Annotated[int, typer.Option(min=0, help="Links from the start page.")] = 2,
     pages: Annotated[int, typer.Option(min=1, help="Pages per domain.")] = 8,
     probes: Annotated[int, typer.Option(min=1, help="Files per domain whose size is requested.")] = 40,
-    domain_time: Annotated[
-        float, typer.Option(min=1, help="Longest visit of a domain, excluding rate-limit waits [s].")
-    ] = 600.0,
+    domain_time: DomainTime = 600.0,
     shard: arguments.Shard = "1/1",
     limit: arguments.Limit = None,
-    workers: Annotated[int, typer.Option(min=1, max=2000, help="Domains visited at the same time.")] = 200,
-    rate: Annotated[float, typer.Option(min=0.01, help="Requests per second and server address.")] = 2.0,
-    per_address: Annotated[int, typer.Option(min=1, max=8, help="Concurrent requests per server address.")] = 1,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Longest request [s].")] = 15.0,
+    workers: Workers = 200,
+    rate: Rate = 2.0,
+    per_address: PerAddress = 1,
+    timeout: Timeout = 15.0,
     block_list: arguments.BlockLists = None,
     opt_out: arguments.OptOut = None,
     nameserver: arguments.Nameserver = None,
     nameserver_port: arguments.NameserverPort = 53,
     ca: arguments.Certificates = None,
-    start: Annotated[str, typer.Option(help="Start page of a domain.")] = "https://{domain}/",
+    start: Start = "https://{domain}/",
     as_json: arguments.AsJson = False,
 ) -> None:
     """Top list -> one file of --min-size or more per domain, with its size.
@@ -51,17 +81,10 @@ def crawl(
     Stays on each domain and its address, obeys robots.txt (agent name: upshift) and Crawl-delay. After an
     interruption, the same command resumes from its ledger.
     """
-    from core.outreach.blocks import block_list_paths
-    from core.outreach.lists import parse_shard
-    from core.terminal import show_progress
-    from crawler.run import CrawlOptions, crawl
     from crawler.visit import CrawlLimits
 
-    if "{domain}" not in start or not start.startswith(("https://", "http://")):
-        raise UsageError(f"{start!r} is not a valid start page", where="--start", remedy="write https://{domain}/")
     if max_size < min_size:
         raise UsageError("it is smaller than --min-size", where="--max-size", remedy="raise it")
-    arguments.check_certificates(ca)
     check_out(out)
     limits = CrawlLimits(
         min_size=min_size,
@@ -72,28 +95,107 @@ def crawl(
         domain_s=domain_time,
         start=start,
     )
-    options = CrawlOptions(
-        source=source,
-        out=out,
-        ledger=arguments.ledger_beside(out, ledger),
-        contact=arguments.check_contact(contact),
-        limits=limits,
-        shard=parse_shard(shard),
-        limit=limit,
-        workers=workers,
-        rate_per_s=rate,
-        per_address=per_address,
-        timeout_s=timeout,
-        nameserver=nameserver,
-        nameserver_port=nameserver_port,
-        ca_file=ca,
-        block_lists=block_list_paths(block_list, opt_out),
+    options = _options(locals())
+    summary = _run(options, as_json=as_json)
+    if as_json:
+        typer.echo(json.dumps(_facts(summary) | {"found": summary.with_file}))
+    else:
+        _print(summary)
+        has = f"have a file of {min_size:,} bytes or more"
+        typer.echo(f"{summary.with_file:,} of {summary.domains:,} domains {has}: {out}")
+
+
+@app.command("objects")
+def objects(
+    source: Annotated[
+        Path, typer.Argument(metavar="LIST", help="Top list of any kind, or targets (.parquet, .csv), as for surveys.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A row per object (.parquet).")],
+    contact: arguments.Contact,
+    ledger: arguments.LedgerFile = None,
+    most: Annotated[int, typer.Option(min=1, max=1000, help="Objects per page that are asked for.")] = 100,
+    domain_time: DomainTime = 600.0,
+    shard: arguments.Shard = "1/1",
+    limit: arguments.Limit = None,
+    workers: Workers = 200,
+    rate: Rate = 2.0,
+    per_address: PerAddress = 1,
+    timeout: Timeout = 15.0,
+    block_list: arguments.BlockLists = None,
+    opt_out: arguments.OptOut = None,
+    nameserver: arguments.Nameserver = None,
+    nameserver_port: arguments.NameserverPort = 53,
+    ca: arguments.Certificates = None,
+    start: Start = "https://{domain}/",
+    as_json: arguments.AsJson = False,
+) -> None:
+    """Top list -> sizes of each start page and of its images, style sheets, scripts and fonts.
+
+    Sizes are those on the wire for a client that accepts gzip: the Content-Length of a HEAD, or of a GET where a HEAD
+    does not tell, else bytes counted up to 5 MB. Rules, rates and resuming are those of `upshift crawl LIST`.
+    """
+    from crawler.objects import COUNTED_BYTES
+    from crawler.visit import CrawlLimits
+
+    if out.suffix.lower() != ".parquet":
+        raise UsageError(f"{out.name!r} is not Parquet", where="--out", remedy="end it in .parquet")
+    limits = CrawlLimits(
+        min_size=COUNTED_BYTES, max_page_bytes=COUNTED_BYTES, objects=most, domain_s=domain_time, start=start
     )
+    options = _options(locals())
+    summary = _run(options, as_json=as_json)
+    if as_json:
+        typer.echo(json.dumps(_facts(summary) | {"objects": dict(summary.objects.most_common())}))
+        return
+    _print(summary)
+    for what, count in summary.objects.most_common():
+        if what != "measured" and count:
+            typer.echo(f"objects: {what:<20} {count:>9,}")
+    typer.echo(f"{summary.with_file:,} of {summary.domains:,} domains answered, {summary.objects['measured']:,} sizes")
+    typer.echo(f"Results: {out}; to see them: upshift survey figures {out}")
+
+
+def _options(given: dict[str, Any]) -> CrawlOptions:
+    """What both commands have in common, checked; from the names of their parameters."""
+    from core.outreach.blocks import block_list_paths
+    from core.outreach.lists import parse_shard
+    from crawler.run import CrawlOptions
+
+    start = given["start"]
+    if "{domain}" not in start or not start.startswith(("https://", "http://")):
+        raise UsageError(f"{start!r} is not a valid start page", where="--start", remedy="write https://{domain}/")
+    arguments.check_certificates(given["ca"])
+    return CrawlOptions(
+        source=given["source"],
+        out=given["out"],
+        ledger=arguments.ledger_beside(given["out"], given["ledger"]),
+        contact=arguments.check_contact(given["contact"]),
+        limits=given["limits"],
+        shard=parse_shard(given["shard"]),
+        limit=given["limit"],
+        workers=given["workers"],
+        rate_per_s=given["rate"],
+        per_address=given["per_address"],
+        timeout_s=given["timeout"],
+        nameserver=given["nameserver"],
+        nameserver_port=given["nameserver_port"],
+        ca_file=given["ca"],
+        block_lists=block_list_paths(given["block_list"], given["opt_out"]),
+    )
+
+
+def _run(options: CrawlOptions, *, as_json: bool) -> CrawlSummary:
+    from core.terminal import show_progress
+    from crawler.run import crawl
+
     with show_progress(as_json=as_json) as progress:
-        summary = crawl(options, progress)
-    facts = {
+        return crawl(options, progress)
+
+
+def _facts(summary: CrawlSummary) -> dict[str, Any]:
+    """What both commands say as JSON."""
+    return {
         "domains": summary.domains,
-        "found": summary.with_file,
         "outcomes": dict(summary.outcomes.most_common()),
         "list_form": summary.list_form,
         "broken_rows": dict(summary.broken_rows),
@@ -101,13 +203,9 @@ def crawl(
         "duplicates": summary.filled.duplicates if summary.filled else None,
         "complaints": summary.complaints,
     }
-    if as_json:
-        typer.echo(json.dumps(facts))
-    else:
-        _print(summary, min_size, out)
 
 
-def _print(summary: CrawlSummary, min_size: int, out: Path) -> None:
+def _print(summary: CrawlSummary) -> None:
     for line in (*summary.named_faults, *summary.complaints):
         typer.echo(line, err=True)
     for reason, count in summary.broken_rows.items():
@@ -116,4 +214,3 @@ def _print(summary: CrawlSummary, min_size: int, out: Path) -> None:
         typer.echo(f"rows skipped: {summary.filled.duplicates:,} duplicate domains", err=True)
     for outcome, count in summary.outcomes.most_common():
         typer.echo(f"{outcome:<20} {count:>9,}")
-    typer.echo(f"{summary.with_file:,} of {summary.domains:,} domains have a file of {min_size:,} bytes or more: {out}")

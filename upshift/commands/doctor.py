@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from core.domain import Transport
+from core import terminal
+from core.files import ladder
+from core.files.ladder import Packets
 from core.system import process, this_host
 from core.terminal import show_progress
 from downloader import clients
@@ -49,19 +51,25 @@ into this process, outside of their walls."""
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Short check: the CPU is watched for 0.3 s, not 1 s.")] = False,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Short check: the CPU is watched for 0.3 s, not 1 s, and --calibrate measures the ceilings alone.",
+        ),
+    ] = False,
     calibrate: Annotated[
         bool,
         typer.Option(
             "--calibrate",
-            help="First measure the highest rate of each client here (its ceiling), about 10 s per client, and keep it "
-            "for campaigns.",
+            help="First measure each client at the same rising rates, and the highest that it reaches here (its "
+            "ceiling), about 20 s per client, and keep it for campaigns.",
         ),
     ] = False,
     seconds: Annotated[
         float,
         typer.Option(
-            "--seconds", min=0.1, max=60, help="Longest time of one transfer of --calibrate [s]; 6 or 7 each."
+            "--seconds", min=0.1, max=60, help="Longest time of one transfer of --calibrate [s]; up to 18 each."
         ),
     ] = CALIBRATION_S,
     out: Annotated[Path, typer.Option(help="Output folder of a campaign; its free space is checked.")] = Path(),
@@ -93,7 +101,7 @@ def doctor(
         raise typer.Exit(process.follow(_as_service(user, sys.argv[1:])))
     undone = recover(state_directory()) if restore else []
     if calibrate:
-        _calibrate(seconds, as_json=as_json)
+        _calibrate(seconds, quick=quick, as_json=as_json)
     known = ceilings.present(clients.ALL.values(), path=ceilings.calibration_file(), now=ceilings.circumstances())
     unknown = ceilings.unknown(known, clients.ALL)
     facts = gather(
@@ -138,7 +146,7 @@ def _as_service(user: pwd.struct_passwd, arguments: Sequence[str]) -> list[str]:
     return ["setpriv", *become, "--", "env", *folders, sys.executable, "-P", "-m", "upshift", *arguments]
 
 
-def _calibrate(seconds: float, *, as_json: bool) -> None:
+def _calibrate(seconds: float, *, quick: bool, as_json: bool) -> None:
     """Measures and keeps the ceilings; raises UpshiftError where that is not possible."""
     from vantage.doctor import calibrate, ceilings
     from vantage.linux.environment import busy_share
@@ -150,7 +158,8 @@ def _calibrate(seconds: float, *, as_json: bool) -> None:
         warning = f"other programs use {busy:.0%} of this host's CPU time, so ceilings come out too low"
         typer.echo(f"upshift: {warning}; stop them, then calibrate again", err=True)
     with show_progress(as_json=as_json) as progress:
-        measured = calibrate.measure(clients.ALL.values(), seconds, progress=progress)
+        parts: dict[str, Any] = {"rates": (), "packets": (Packets.SINGLE,)} if quick else {}
+        measured = calibrate.measure(clients.ALL.values(), seconds, **parts, progress=progress)
     ceilings.save(
         measured,
         path=path,
@@ -200,60 +209,17 @@ def _print(
     console.print(Text(verdict, style="green" if able else "bold red"))
 
 
-_HEADINGS = (
-    "client",
-    "ceiling",
-    "against",
-    "limit",
-    "client CPU [s/GB]",
-    "client [core]",
-    "server [core]",
-    "first drops",
-)
-
-
 def _print_ceilings(console: Console, calibration: Mapping[str, Any]) -> None:
-    """The highest rate of each client, what it cost, and which end was the limit."""
+    """Each client by rate, as wide as the terminal, and which transfers failed."""
     from rich.text import Text
 
-    from core import terminal
-    from vantage.doctor.ceilings import Limit, rate_text
-
-    def number(value: float | None, digits: int) -> str:
-        return "–" if value is None else f"{value:.{digits}f}"
-
-    cells = [list(_HEADINGS)]
-    for client, entry in calibration["clients"].items():
-        if entry["fault"] is not None:
-            cells.append([client, entry["fault"], *[""] * (len(_HEADINGS) - 2)])
-            continue
-        drops = entry["first_drops_mbit_s"]
-        least = "at least " if entry["limit"] in (Limit.SERVER, Limit.NEITHER) else ""
-        cells.append(
-            [
-                client,
-                least + rate_text(entry["ceiling_mbit_s"]),
-                entry["server"],
-                entry["limit"] or "unknown",
-                number(entry["client_cpu_s_per_gb"], 1),
-                number(entry["client_core_share"], 2),
-                number(entry["server_core_share"], 2),
-                rate_text(drops) if drops is not None else "none" if entry["transport"] == Transport.QUIC else "–",
-            ]
-        )
+    full = ladder.cells(calibration["clients"])
+    narrow = [[*row[: ladder.PARTS], row[-1]] for row in full]
     console.print()
-    console.print(terminal.table(cells, words=("client", "ceiling", "against", "limit", "first drops")))
-    legend = (
-        "Ceiling: highest rate of body bytes. Limit: the end that used most of its core. First drops: lowest rate at "
-        "which the client's socket lost datagrams. Client and server share this host's CPUs. Downloads above 70 % of a "
-        "ceiling are flagged."
-    )
-    console.print(Text(legend))
-    failed = Counter(
-        (client, transfer["fault"])
-        for client, entry in calibration["clients"].items()
-        for transfer in entry["transfers"]
-        if transfer["fault"] is not None and entry["fault"] is None
-    )
-    for (client, fault), count in failed.items():
-        console.print(Text(f"{client}: {count} of its transfers failed: {fault}", style="yellow"))
+    terminal.print_table(console, (full, narrow), title=ladder.TITLE, words=ladder.WORDS)
+    terminal.print_line(console, ladder.LEGEND)
+    for client, entry in calibration["clients"].items():
+        faults = Counter(transfer["fault"] for transfer in entry["transfers"] if transfer["fault"] is not None)
+        said = [f"{count} of its transfers failed: {fault}" for fault, count in faults.items()]
+        for fault in said or filter(None, [entry["fault"]]):
+            console.print(Text(f"{client}: {fault}", style="yellow"))

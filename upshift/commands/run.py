@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core import terminal as progress_display
-from core.errors import AskedToStopError, IncompleteError, UsageError
+from core.errors import AskedToStopError, IncompleteError, UnusableError, UsageError
 from core.system import signals
 from upshift.commands.inspect import require_evidence
 
@@ -94,6 +94,13 @@ def run(
             help="Serve the metrics of DIR/upshift.prom to this host, at unix:PATH or 127.0.0.1:PORT (/metrics).",
         ),
     ] = None,
+    client_user: Annotated[
+        str | None,
+        typer.Option(
+            metavar="USER",
+            help="User that clients become before their first packet, where Upshift may change it. Default: nobody.",
+        ),
+    ] = None,
     let_cpus_sleep: LetCpusSleep = False,
     force: Annotated[
         bool,
@@ -129,6 +136,7 @@ def run(
             until=until,
             metrics=metrics,
             force=force,
+            client_user=client_user,
         )
     if json:
         typer.echo(dumps({**summary.document(), "inspection": inspection and asdict(inspection)}))
@@ -176,11 +184,9 @@ def complete(summary: RunSummary, inspection: Inspection | None, out: Path) -> I
         raise IncompleteError(left, where=str(out), remedy="run the same command again")
     if not summary.ok:
         cause = next(iter(summary.causes), "unknown")
-        raise IncompleteError(f"no download is ok (most often: {cause})", where=str(out), remedy="see upshift tables")
+        raise UnusableError(f"no download is ok (most often: {cause})", where=str(out), remedy="see upshift tables")
     if sum(summary.void.values()) > MOST_VOID * summary.runs:
-        raise IncompleteError(
-            summary.not_usable, where=str(out), remedy="run again on a quieter host, in another --out"
-        )
+        raise UnusableError(summary.not_usable, where=str(out), remedy="run again on a quieter host, in another --out")
     return inspection
 
 

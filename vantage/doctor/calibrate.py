@@ -1,15 +1,16 @@
-"""Measures the ceilings of clients: every client against the fastest server here, at rising rates.
+"""Measures the ceilings of clients: every client at the same rising rates, then against the fastest server here.
 
-    python -m vantage.doctor.calibrate FOLDER SECONDS CLIENTS
+    python -m vantage.doctor.calibrate FOLDER ORDER
 
-is the program that runs in a private network namespace; CLIENTS is JSON, client -> transport and command line. It
-prints one JSON line per transfer. Client and server share this host's CPUs: if the server is the limit, the true
-ceiling is higher.
+is the program that runs in a private network namespace; ORDER is JSON, the fields of `_Order`. It prints one JSON line
+per client and kind of packets. Client and server share this host's CPUs: if the server is the limit, the true ceiling
+is higher.
 
-The path is a veth pair between that namespace and a second one, the server's. Segmentation, GRO and checksum offloads
-are off at both ends, as in a campaign's namespace (docs/design/host.md): the client gets single packets, which need
-more CPU time than merged ones. A token bucket (tc-tbf(8)) at the server's end limits the rate. There is no route out of
-either namespace. The servers are those of the lab (`vantage.servers`), with one file and without logs.
+The path is a veth pair between that namespace and a second one, the server's. Segmentation and GRO are off at both
+ends, as are checksum offloads, as in a campaign's namespace (docs/design/host.md): the client gets single packets,
+which need more CPU time than merged ones. These come by GRO at the client's end. A token bucket (tc-tbf(8)) at the
+server's end limits the rate. There is no route out of either namespace. The servers are those of the lab
+(`vantage.servers`), with one file and without logs.
 """
 
 from __future__ import annotations
@@ -21,18 +22,20 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from core.domain import Transport
 from core.errors import PlaceError, UpshiftError
+from core.files.config import build
+from core.files.ladder import MET_SHARE, RATES, Packets, Transfer, fastest
 from core.reach import ENVIRONMENT_VARIABLE
 from core.system import process
 from core.system.place import Program
 from core.terminal import Progress
-from vantage.doctor.ceilings import MeasuredCeiling, Transfer, read_answer
+from vantage.doctor.ceilings import MeasuredCeiling, read_answer
 from vantage.doctor.gather import private_namespace
 from vantage.host.undo_log import module_environment
 from vantage.linux.offloads import features, set_features, wire_features
@@ -45,7 +48,9 @@ _SERVER_END, _CLIENT_END = "ups-server", "ups-client"
 
 _BURST_S = 0.001
 """Size of the token bucket [s]: shorter bursts would need a higher timer rate."""
-_SMALLEST_BURST_BYTES = 32_000
+_SMALLEST_BURST_BYTES = 80_000
+"""The bucket splits a larger piece of the sender (GSO: 64 kB, and a header per packet), and then each packet wakes the
+client: up to 500 Mbit/s, where 1 ms is less, that cost curl 8 to 22 CPU-s/GB, in place of 2 to 8."""
 _QUEUE_S = 0.05
 _SMALLEST_QUEUE_BYTES = 256_000
 _READY_S = 5.0
@@ -56,6 +61,9 @@ class Pair:
 
     Raises PlaceError if the kernel refuses.
     """
+
+    def __init__(self, packets: Packets = Packets.SINGLE) -> None:
+        self._merged = packets is Packets.MERGED
 
     def __enter__(self) -> Pair:
         self._stack = ExitStack()
@@ -107,8 +115,13 @@ class Pair:
         ports = ("sysctl", "-q", "-w", "net.ipv4.ip_unprivileged_port_start=0")
         process.run((*self.server_prefix, *ports)).check(doing="opening the server's port")
         self._batch(f"link add {_CLIENT_END} mtu 1500 type veth peer name {_SERVER_END} mtu 1500")
+        # The kernel removes a namespace some time after its last process, and the next pair has the same names.
+        self._stack.callback(process.run, ("ip", "link", "del", _CLIENT_END))
         for end in (_CLIENT_END, _SERVER_END):
             set_features(end, wire_features(features(end)))
+        if self._merged:  # as by a network card, which checks checksums, too
+            set_features(_CLIENT_END, {"rx-gro": True})
+            set_features(_SERVER_END, {name: True for name in features(_SERVER_END) if "tx-checksum" in name})
         self._batch(
             f"link set {_SERVER_END} netns {self._holder.pid}",
             f"address add {CLIENT_ADDRESS}/30 dev {_CLIENT_END}",
@@ -134,8 +147,8 @@ def cpu_s(pid: int) -> float:
     return spent / 1e9
 
 
-KINDS: Mapping[Transport, tuple[str, ...]] = {Transport.TCP: ("nginx", "caddy"), Transport.QUIC: ("quiche",)}
-"""The server kinds that clients of each transport are measured against: the fastest installed one counts."""
+KINDS: Mapping[str, tuple[str, ...]] = {"1.1": ("nginx", "caddy"), "2": ("nginx", "caddy"), "3": ("quiche",)}
+"""HTTP version -> the server kinds that clients are measured against: the fastest installed one counts."""
 
 HOST = "ceiling.upshift.test"
 PORT = 443
@@ -192,67 +205,76 @@ def wait_until_ready(server: process.Child, transport: Transport, log: Path) -> 
     raise PlaceError(f"{server.argv[0]} did not start" + (f": {lines[-1]}" if lines else ""))
 
 
-FRACTIONS = (0.125, 0.25, 0.5, 0.75, 1.0)
-"""Offered rates, as shares of the client's highest rate without a limit."""
-
 _SPARE_S = 20.0
 """How long a client may run after its transfer [s]."""
 
 
-def installed_servers(transport: Transport) -> list[ServerKind]:
-    """The kinds of `KINDS` that can be started here."""
-    return [ALL[name] for name in KINDS[transport] if ALL[name].missing() is None]
+def _kinds(client: Program) -> tuple[str, ...]:
+    return KINDS[client.http or ("1.1" if client.transport is Transport.TCP else "3")]
 
 
-def measure(clients: Iterable[Program], seconds: float, *, progress: Progress) -> list[MeasuredCeiling]:
-    """Every client's ceiling; each transfer takes at most `seconds`.
+def installed_servers(client: Program) -> list[str]:
+    """The kinds of `KINDS` for a client that can be started here."""
+    return [name for name in _kinds(client) if ALL[name].missing() is None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """What the program in the private namespace has to do."""
+
+    seconds: float
+    """The longest duration of a transfer."""
+    rates: Sequence[float]
+    """Offered to each client [Mbit/s]."""
+    packets: Sequence[Packets]
+    clients: Mapping[str, tuple[Transport, Sequence[str], Sequence[str]]]
+    """Client -> transport, names of the server kinds, and command line."""
+
+
+def measure(
+    clients: Iterable[Program],
+    seconds: float,
+    *,
+    rates: Sequence[float] = RATES,
+    packets: Sequence[Packets] = tuple(Packets),
+    progress: Progress,
+) -> list[MeasuredCeiling]:
+    """Every client's ceiling, and its transfers at these rates [Mbit/s]; each transfer takes at most `seconds`.
 
     Raises PlaceError if namespaces cannot be created here, or a server does not start.
     """
     programs = list(clients)
     faults = {client.name: client.missing() or _no_server(client) for client in programs}
-    able = [client for client in programs if faults[client.name] is None]
+    able = {c.name: (c.transport, installed_servers(c), c.command()) for c in programs if faults[c.name] is None}
     transfers: dict[str, list[Transfer]] = {client.name: [] for client in programs}
-    total = sum(len(FRACTIONS) + len(installed_servers(client.transport)) for client in able)
-    done = 0
+    total = len(able) * len(packets)
     progress.update("calibrate", done=0, total=total)
+    order = _Order(seconds=seconds, rates=rates, packets=packets, clients=able)
     with tempfile.TemporaryDirectory(prefix="upshift-ceilings-") as folder:
-        for name, transfer in _transfers(able, seconds, Path(folder)):
-            transfers[name].append(transfer)
-            done += 1
+        for done, (name, found) in enumerate(_ladders(order, Path(folder)) if able else (), 1):
+            transfers[name] += found
             faulty = sum(t.fault is not None for each in transfers.values() for t in each)
-            progress.update("calibrate", done=min(done, total), total=total, failed=faulty, note=name)
+            progress.update("calibrate", done=done, total=total, failed=faulty, note=name)
     return [
-        MeasuredCeiling(
-            client=client.name,
-            transport=client.transport,
-            versions=client.versions(),
-            transfers=tuple(transfers[client.name]),
-            fault=faults[client.name],
-        )
+        MeasuredCeiling(client=client, transfers=transfers[client.name], fault=faults[client.name])
         for client in programs
     ]
 
 
 def _no_server(client: Program) -> str | None:
-    if installed_servers(client.transport):
-        return None
-    return " and ".join(filter(None, (ALL[name].missing() for name in KINDS[client.transport])))
+    return None if installed_servers(client) else " and ".join(filter(None, (ALL[k].missing() for k in _kinds(client))))
 
 
-def _transfers(clients: Sequence[Program], seconds: float, folder: Path) -> Iterator[tuple[str, Transfer]]:
-    """(client, transfer) from the program in the private namespace."""
-    if not clients:
-        return
-    able = {client.name: {"transport": client.transport, "argv": client.command()} for client in clients}
-    argv = (sys.executable, "-m", "vantage.doctor.calibrate", str(folder), f"{seconds:g}", json.dumps(able))
+def _ladders(order: _Order, folder: Path) -> Iterator[tuple[str, list[Transfer]]]:
+    """(client, transfers) from the program in the private namespace."""
+    argv = (sys.executable, "-m", "vantage.doctor.calibrate", str(folder), json.dumps(asdict(order)))
     error_log = folder / "stderr"
     with process.start(
         argv, prefix=private_namespace(), stdout=True, stderr=error_log, env=dict(module_environment())
     ) as child:
         for line in child.stdout or ():
-            entry = json.loads(line)
-            yield entry["client"], Transfer(**entry["transfer"])
+            client, found = json.loads(line)
+            yield client, [build(transfer, Transfer, where=client) for transfer in found]
         code = child.wait(_SPARE_S)
     if code != 0:
         lines = error_log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -263,68 +285,68 @@ def _transfers(clients: Sequence[Program], seconds: float, folder: Path) -> Iter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bench:
-    """Clients of one transport at this end of the pair, one server at a time at the other."""
+    """One client at this end of the pair, one server at a time at the other."""
 
     pair: Pair
     folder: Path
-    seconds: float
-    transport: Transport
+    order: _Order
+    packets: Packets
+    client: str
 
-    def calibrate(self, argv: Sequence[str]) -> Iterator[Transfer]:
-        """One transfer per server without a limit, then rising rates with the fastest."""
-        rates: list[tuple[float, ServerKind]] = []
-        for kind in installed_servers(self.transport):
+    def calibrate(self) -> Iterator[Transfer]:
+        """One transfer per server without a limit, then rising rates with the fastest, up to the first missed one."""
+        free = []
+        for kind in self.order.clients[self.client][1]:
             with self._serving(kind) as server:
-                transfer = self._transfer(server, kind, argv, None)
-            yield transfer
-            if transfer.mbit_s is not None:
-                rates.append((transfer.mbit_s, kind))
-        if not rates:
+                free.append(self._transfer(server, kind, None))
+        yield from free
+        if not self.order.rates or (best := fastest(free)) is None:
             return
-        highest, fastest = max(rates, key=lambda rate: rate[0])
-        with self._serving(fastest) as server:
-            for fraction in FRACTIONS:
-                yield self._transfer(server, fastest, argv, highest * fraction)
+        with self._serving(best.server) as server:
+            for rate in self.order.rates:
+                yield (found := self._transfer(server, best.server, rate))
+                if (found.mbit_s or 0.0) < MET_SHARE * rate:
+                    return
 
     @contextmanager
-    def _serving(self, kind: ServerKind) -> Iterator[process.Child]:
+    def _serving(self, kind: str) -> Iterator[process.Child]:
         """Runs a server during the block."""
-        log, plan = self.folder / f"{kind.name}.log", plan_server(kind, self.transport, self.folder)
+        transport = self.order.clients[self.client][0]
+        log, plan = self.folder / f"{kind}.log", plan_server(ALL[kind], transport, self.folder)
         prefix = self.pair.server_prefix
         with process.start(plan.argv, prefix=prefix, stderr=log, env=dict(plan.env)) as server:
-            wait_until_ready(server, self.transport, log)
+            wait_until_ready(server, transport, log)
             yield server
 
-    def _transfer(
-        self, server: process.Child, kind: ServerKind, argv: Sequence[str], offered_mbit_s: float | None
-    ) -> Transfer:
+    def _transfer(self, server: process.Child, kind: str, offered_mbit_s: float | None) -> Transfer:
+        seconds, argv = self.order.seconds, self.order.clients[self.client][2]
         shared = ("--url", f"https://{HOST}:{PORT}/file", "--address", SERVER_ADDRESS, "--port", str(PORT))
-        limits = ("--budget-s", f"{self.seconds:g}", "--max-bytes", str(2 * FILE_BYTES), "--allow", PREFIX)
+        limits = ("--budget-s", f"{seconds:g}", "--max-bytes", str(2 * FILE_BYTES), "--allow", PREFIX)
         command = (*process.PARENT_DEATH, *argv, *shared, "--ca", str(self.folder / "ca.pem"), *limits)
         environment = {**module_environment(), ENVIRONMENT_VARIABLE: PREFIX}
+        known = Transfer(server=kind, packets=self.packets, offered_mbit_s=offered_mbit_s)
         try:
             self.pair.limit(offered_mbit_s)
             before = cpu_s(server.pid)
-            done = process.run(command, env=environment, timeout_s=self.seconds + _SPARE_S)
+            done = process.run(command, env=environment, timeout_s=seconds + _SPARE_S)
             spent = cpu_s(server.pid) - before
             answer: Mapping[str, Any] = json.loads(done.check(doing="downloading").stdout)
-            return read_answer(answer, server=kind.name, offered_mbit_s=offered_mbit_s, server_cpu_s=spent)
+            return read_answer(answer, known, server_cpu_s=spent)
         except UpshiftError as error:
-            return Transfer(server=kind.name, offered_mbit_s=offered_mbit_s, fault=error.what)
+            return replace(known, fault=error.what)
         except ValueError:
-            return Transfer(server=kind.name, offered_mbit_s=offered_mbit_s, fault="its output is not valid JSON")
+            return replace(known, fault="its output is not valid JSON")
 
 
 def main(arguments: list[str]) -> int:
     """The program that runs in the private namespace."""
-    folder, seconds, clients = Path(arguments[0]), float(arguments[1]), json.loads(arguments[2])
+    folder, order = Path(arguments[0]), build(json.loads(arguments[1]), _Order, where="order")
     prepare(folder)
-    with Pair() as pair:
-        for name, client in clients.items():
-            bench = _Bench(pair=pair, folder=folder, seconds=seconds, transport=Transport(client["transport"]))
-            for transfer in bench.calibrate(client["argv"]):
-                line = json.dumps({"client": name, "transfer": asdict(transfer)})
-                print(line, flush=True)  # noqa: T201 - its answer
+    for packets in order.packets:
+        with Pair(packets) as pair:
+            for client in order.clients:
+                bench = _Bench(pair=pair, folder=folder, order=order, packets=packets, client=client)
+                print(json.dumps([client, [asdict(found) for found in bench.calibrate()]]), flush=True)  # noqa: T201
     return 0
 
 

@@ -1,9 +1,8 @@
-"""A client's ceiling, from its transfers at rising rates; and the stored ones of this host.
+"""The ceilings of clients on this host, from their transfers at rising rates: kept, and judged stale.
 
-Rates are in Mbit/s (10^6 bit/s) of body bytes. `ceilings.json` is in a folder that survives a restart:
-`$UPSHIFT_STATE_DIR`, else `$XDG_STATE_HOME/upshift`, else `~/.local/state/upshift` (XDG Base Directory Specification).
-A ceiling is stale if the host, its kernel, its processor, Upshift or a package of the client has changed since it was
-measured.
+`ceilings.json` is in a folder that survives a restart: `$UPSHIFT_STATE_DIR`, else `$XDG_STATE_HOME/upshift`, else
+`~/.local/state/upshift` (XDG Base Directory Specification). A ceiling is stale if the host, its kernel, its processor,
+Upshift or a package of the client has changed since it was measured.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,152 +18,69 @@ import core
 from core.errors import UsageError
 from core.files.config import read_json
 from core.files.disk import write_json
+from core.files.ladder import Packets, Transfer, fastest, first_drops
 from core.system.place import Program
 from vantage.doctor.checks import BUSY_LIMIT
 from vantage.linux import environment
 
-BUSY_SHARE = 0.7
-"""Share of a core from which an end may be the limit of a transfer."""
+
+def _ratio(part: float | None, whole: float) -> float | None:
+    return None if part is None else part / whole
 
 
-class Limit(StrEnum):
-    """Which end limited the fastest transfer."""
+def read_answer(answer: Mapping[str, Any], known: Transfer, *, server_cpu_s: float | None = None) -> Transfer:
+    """A transfer from a client's JSON document. It is valid if the file was complete or the time budget ended it.
 
-    CLIENT = "client"
-    SERVER = "server"
-    """The server: the client's ceiling is a lower bound."""
-    NEITHER = "neither"
-    """Neither used `BUSY_SHARE` of a core: the kernel, or other programs on these CPUs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
-    """One download at one offered rate."""
-
-    server: str
-    """Name of the server program."""
-    offered_mbit_s: float | None = None
-    """Rate limit of the path (Ethernet frames); None: no limit."""
-    mbit_s: float | None = None
-    """Body bytes over the time from the first to the last of them."""
-    seconds: float | None = None
-    """This time [s]."""
-    body_bytes: int = 0
-    client_cpu_s: float | None = None
-    """CPU time of the transfer, without hashing: the client's `transfer_cpu_s`."""
-    server_cpu_s: float | None = None
-    socket_drops: int | None = None
-    """Datagrams that the kernel dropped because the client read its socket too late; None for TCP."""
-    fault: str | None = None
-    """Why there is no rate."""
-
-    @property
-    def client_core_share(self) -> float | None:
-        """CPU seconds of the client per second of the transfer."""
-        return _ratio(self.client_cpu_s, self.seconds)
-
-    @property
-    def server_core_share(self) -> float | None:
-        """CPU seconds of the server per second of the transfer."""
-        return _ratio(self.server_cpu_s, self.seconds)
-
-
-def _ratio(part: float | None, whole: float | None) -> float | None:
-    return None if part is None or not whole else part / whole
-
-
-def read_answer(
-    answer: Mapping[str, Any], *, server: str, offered_mbit_s: float | None = None, server_cpu_s: float | None = None
-) -> Transfer:
-    """A transfer from a client's JSON document. It is valid if the file was complete or the time budget ended it."""
+    Args:
+        known: the same without results.
+    """
     if answer.get("outcome") != "ok" and answer.get("failure") != "time_budget":
-        fault = f"{answer.get('failure')}: {answer.get('failure_detail')}"
-        return Transfer(server=server, offered_mbit_s=offered_mbit_s, fault=fault)
+        return replace(known, fault=f"{answer.get('failure')}: {answer.get('failure_detail')}")
     received, first, last = answer.get("body_bytes"), answer.get("first_byte_s"), answer.get("last_byte_s")
     if not received or first is None or last is None or last <= first:
-        fault = "it received too little to compute a rate"
-        return Transfer(server=server, offered_mbit_s=offered_mbit_s, fault=fault)
-    return Transfer(
-        server=server,
-        offered_mbit_s=offered_mbit_s,
+        return replace(known, fault="it received too little to compute a rate")
+    client_cpu_s = answer.get("transfer_cpu_s")
+    return replace(
+        known,
         mbit_s=received * 8 / 1e6 / (last - first),
         seconds=last - first,
-        body_bytes=received,
-        client_cpu_s=answer.get("transfer_cpu_s"),
-        server_cpu_s=server_cpu_s,
+        client_cpu_s_per_gb=_ratio(client_cpu_s, received / 1e9),
+        client_core_share=_ratio(client_cpu_s, last - first),
+        server_core_share=_ratio(server_cpu_s, last - first),
         socket_drops=answer.get("socket_drops"),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCeiling:
-    """The ceiling of one client on this host."""
+    """What was measured of one client on this host."""
 
-    client: str
-    transport: str
-    """One of `core.domain.Transport`."""
-    versions: Mapping[str, str | None]
-    """Packages of the client -> version."""
+    client: Program
     transfers: Sequence[Transfer] = ()
-    """Transfers in the order of measurement: one per server without a limit, then at rising rates."""
+    """Of each kind of packets: one per server without a limit, then at rising rates."""
     fault: str | None = None
     """Why the client could not be tested."""
 
-    @property
-    def fastest(self) -> Transfer | None:
-        """The transfer with the highest rate, None without a rate."""
-        return max((t for t in self.transfers if t.mbit_s is not None), key=lambda t: t.mbit_s or 0.0, default=None)
-
-    @property
-    def limit(self) -> Limit | None:
-        """Which end limited the fastest transfer; None without one, or if the CPU time is unknown."""
-        best = self.fastest
-        if best is None or best.client_core_share is None or best.server_core_share is None:
-            return None
-        if max(best.client_core_share, best.server_core_share) < BUSY_SHARE:
-            return Limit.NEITHER
-        return Limit.CLIENT if best.client_core_share >= best.server_core_share else Limit.SERVER
-
-    @property
-    def first_drops_mbit_s(self) -> float | None:
-        """Lowest rate at which the client's socket dropped datagrams, None if it did not.
-
-        The offered rate, of which less arrived. Without a limit only the achieved rate is known.
-        """
-        rates = (t.offered_mbit_s or t.mbit_s for t in self.transfers if t.socket_drops)
-        return min((rate for rate in rates if rate is not None), default=None)
-
     def document(self) -> dict[str, Any]:
-        """The stored form (schema 1 of `ceilings.json`)."""
-        best = self.fastest
+        """The stored form (schema 2 of `ceilings.json`). The ceiling is the highest rate of single packets."""
+        single = [transfer for transfer in self.transfers if transfer.packets is Packets.SINGLE]
+        best, fault = fastest(single), self.fault
+        if fault is None and best is None:
+            fault = next((t.fault for t in self.transfers if t.fault is not None), "no transfer was made")
         return {
-            "transport": self.transport,
-            "versions": dict(self.versions),
-            "fault": self._fault(),
+            "transport": self.client.transport,
+            "http": self.client.http,
+            "family": self.client.family,
+            "versions": dict(self.client.versions()),
+            "fault": fault,
             "ceiling_mbit_s": None if best is None else best.mbit_s,
-            "server": None if best is None else best.server,
-            "client_cpu_s_per_gb": None if best is None else _ratio(best.client_cpu_s, best.body_bytes / 1e9),
-            "client_core_share": None if best is None else best.client_core_share,
-            "server_core_share": None if best is None else best.server_core_share,
-            "limit": self.limit,
-            "first_drops_mbit_s": self.first_drops_mbit_s,
+            "limit": None if best is None else best.limit,
+            "first_drops_mbit_s": first_drops(single),
             "transfers": [asdict(transfer) for transfer in self.transfers],
         }
 
-    def _fault(self) -> str | None:
-        if self.fault is not None or self.fastest is not None:
-            return self.fault
-        return next((t.fault for t in self.transfers if t.fault is not None), "no transfer was made")
 
-
-def rate_text(mbit_s: float) -> str:
-    """A rate as text: `1.53 Gbit/s`, `197 Mbit/s`, `4.2 Mbit/s`."""
-    if mbit_s >= 1000:
-        return f"{mbit_s / 1000:.2f} Gbit/s"
-    return f"{mbit_s:.0f} Mbit/s" if mbit_s >= 10 else f"{mbit_s:.1f} Mbit/s"
-
-
-SCHEMA = 1
+SCHEMA = 2
 FILE_NAME = "ceilings.json"
 
 
@@ -239,7 +154,7 @@ def save(
         "busy_share": busy_share,
         "too_low": busy_share > BUSY_LIMIT,
         "circumstances": asdict(now),
-        "clients": {ceiling.client: ceiling.document() for ceiling in ceilings},
+        "clients": {ceiling.client.name: ceiling.document() for ceiling in ceilings},
     }
     write_json(path, document)
 
@@ -247,16 +162,16 @@ def save(
 def present(clients: Iterable[Program], *, path: Path, now: Circumstances) -> dict[str, Any] | None:
     """The stored calibration, with `stale` for each client: why its ceiling is no longer valid (empty: it is).
 
-    None if nothing is stored, or nothing that this version can read.
+    None if nothing is stored. A file that cannot be used has no clients, and the reason as `fault`.
     """
     if not path.exists():
         return None
     try:
         document = dict(read_json(path))
-    except UsageError:
-        return None
-    if document.get("schema") != SCHEMA:
-        return None
+    except UsageError as error:
+        return {"clients": {}, "fault": f"{FILE_NAME} cannot be used: {error.what}"}
+    if (schema := document.get("schema")) != SCHEMA:
+        return {"clients": {}, "fault": f"{FILE_NAME} is of another version of Upshift (schema {schema}, not {SCHEMA})"}
     shared = changes(document.get("circumstances", {}), asdict(now))
     versions = {client.name: client.versions() for client in clients}
     document["clients"] = {
@@ -278,24 +193,13 @@ def changes(then: Mapping[str, str | None], now: Mapping[str, str | None]) -> li
 
 def unknown(document: Mapping[str, Any] | None, clients: Iterable[str]) -> dict[str, str | None]:
     """Client -> why its ceiling is unknown, as a clause; None if it is known."""
-    entries = {} if document is None else document["clients"]
-    return {name: _unknown(entries.get(name)) for name in clients}
+    known: Mapping[str, Any] = document or {"clients": {}}
+    return {name: _unknown(known["clients"].get(name), known.get("fault")) for name in clients}
 
 
-def _unknown(entry: Mapping[str, Any] | None) -> str | None:
+def _unknown(entry: Mapping[str, Any] | None, fault: str | None) -> str | None:
     if entry is None:
-        return "not calibrated"
+        return fault or "not calibrated"
     if entry["fault"] is not None:
         return str(entry["fault"])
     return f"stale: {', '.join(entry['stale'])}" if entry["stale"] else None
-
-
-def summary(document: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The calibration as stored with data: without its transfers."""
-    if document is None:
-        return None
-    clients = {
-        name: {key: value for key, value in entry.items() if key != "transfers"}
-        for name, entry in document["clients"].items()
-    }
-    return {**document, "clients": clients}

@@ -254,6 +254,16 @@ def check_udp(facts: Facts) -> list[CheckResult]:
     return [_warn("UDP GRO", says, "use a newer kernel", lab=False)]
 
 
+def check_landlock(facts: Facts) -> list[CheckResult]:
+    """Clients give up files, programs and ports by Landlock; what is missing, the user and seccomp have to hold."""
+    missing = [what for version, what in ((1, "files"), (4, "TCP ports"), (6, "signals")) if facts.landlock < version]
+    if not missing:
+        return [_ok("Landlock", f"version {facts.landlock}: clients keep no file, port or signal", lab=False)]
+    says = f"version {facts.landlock}" if facts.landlock else "missing"
+    remedy = "use Linux 6.12 or newer, with landlock among its LSMs; the other walls of clients hold without"
+    return [_warn("Landlock", f"{says}: clients that a server takes over keep {', '.join(missing)}", remedy, lab=False)]
+
+
 def check_quiet(facts: Facts) -> list[CheckResult]:
     says = f"{facts.cpus} CPUs, load {facts.load_1m:.1f}, {facts.steal_share:.1%} of CPU time taken by other guests"
     if facts.load_1m <= facts.cpus / 2 and facts.steal_share <= STEAL_LIMIT and facts.cpus >= 2:
@@ -333,6 +343,7 @@ CHECKS: tuple[Callable[[Facts], list[CheckResult]], ...] = (
     check_congestion_control,
     check_buffers,
     check_udp,
+    check_landlock,
     check_quiet,
     check_clock,
     check_wakeups,

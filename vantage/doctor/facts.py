@@ -84,6 +84,8 @@ class Facts:
     rmem_max: int | None
     tcp_rmem_max: int | None
     udp_gro: bool
+    landlock: int
+    """Version of Landlock that the kernel offers; 0: none."""
     steal_share: float
     load_1m: float
     cpus: int

@@ -16,6 +16,7 @@ from pathlib import Path
 from core.errors import PlaceError
 from core.reach import ANYWHERE
 from core.system import process
+from core.system.confine import landlock_version
 from core.system.place import Program
 from core.system.this_host import read_clock
 from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ProbeFaults, ServerFacts, UplinkFacts
@@ -84,6 +85,7 @@ def gather(
         rmem_max=int(rmem_max) if rmem_max else None,
         tcp_rmem_max=int(tcp_rmem.split()[2]) if tcp_rmem else None,
         udp_gro=has_udp_gro(),
+        landlock=landlock_version(),
         steal_share=(after[1] - before[1]) / max(after[0] - before[0], 1e-9),
         load_1m=os.getloadavg()[0],
         cpus=len(os.sched_getaffinity(0)),

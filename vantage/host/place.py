@@ -11,7 +11,7 @@ import contextlib
 import ipaddress
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -206,6 +206,10 @@ class HostPlace:
                 routes_recorded = any(step.kind == "route" for step in self._undo_log.steps)
                 self._undo_log.add(undo_steps(settings, routes=not routes_recorded))
             self._settings.apply(settings)
+
+    def limit_settings(self, names: Collection[str]) -> None:
+        """See `vantage.linux.namespace.Namespace.limit`."""
+        self._settings.limit(self.start, names)
 
     @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:

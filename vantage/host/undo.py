@@ -41,7 +41,8 @@ class UndoStep:
     Attributes:
         kind: `sysctl` (write `value` to `name`), `link` (delete the interface `name`), `table` (delete the nftables
             table `name`), `route` (replace by the line `value` as `ip route show` printed it; `name` is `-4` or `-6`),
-            or `feature` (switch the offload `value` of interface `name` on).
+            `routes` (delete those that `value` selects, `dev DEVICE proto NUMBER`; `name` likewise), or `feature`
+            (switch the offload `value` of interface `name` on).
         shared: other places on this host may need the change too; the last of them undoes it.
     """
 
@@ -254,6 +255,10 @@ def undo_step(step: UndoStep) -> None:
             present = run(("ip", step.name, "route", "show")).stdout
             if step.value not in map(plain_route, present.splitlines()):
                 run(("ip", step.name, "route", "replace", *step.value.split())).check(doing=f"restoring {step.value!r}")
+        case "routes":
+            done = run(("ip", step.name, "route", "flush", *step.value.split()))
+            if done.returncode != 0 and _has_link(step.value.split()[1]):
+                done.check(doing=f"removing the routes {step.value}")
         case "feature":
             try:
                 set_features(step.name, {step.value: True})

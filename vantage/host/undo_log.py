@@ -157,7 +157,7 @@ class UndoLog:
         for other in undo.plans(self._state):
             if other.owner_lives and other.isolation == "host" and other.namespace == self._plan.namespace:
                 raise PlaceError(
-                    f"the campaign of process {other.owner[0]} is changing this host's settings",
+                    f"process {other.owner[0]} ({other.place}) is changing this host's settings",
                     remedy='wait until it ends, or use isolation = "netns"',
                 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -158,6 +158,10 @@ class LabPlace:
     def apply(self, settings: Sequence[Setting]) -> None:
         """Sets sysctls and route attributes of the node's namespace, and flushes cached TCP metrics."""
         self._namespace.apply(settings)
+
+    def limit_settings(self, names: Collection[str]) -> None:
+        """See `vantage.linux.namespace.Namespace.limit`."""
+        self._namespace.limit(self.start, names)
 
     def measuring(self) -> AbstractContextManager[None]:
         """Nothing to do: the path emulator keeps the CPUs awake as long as the lab is up."""

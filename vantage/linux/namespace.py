@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +18,7 @@ from core.domain import RouteAttribute, Setting, Sysctl
 from core.errors import PlaceError
 from core.system.process import Completed
 from core.untrusted import last_line
+from vantage.linux.settings import NO_METRICS, SettingsProcess, Start, new_values
 
 Route = tuple[str, ...]
 """A route as `ip route show` prints it and `ip route change` reads it, word by word."""
@@ -71,17 +72,41 @@ class Namespace:
         self._run = run
         self._destinations = tuple(destinations)
         self._first = Before({}, {})
+        self._process: SettingsProcess | None = None
+        self._attributes: list[RouteAttribute] | None = None
+
+    def limit(self, start: Start, names: Collection[str]) -> None:
+        """Starts a process that writes the settings from now on, these and no others; the calling thread keeps it."""
+        if self._process is not None:
+            self._process.stop()
+        self._process, self._attributes = SettingsProcess(start, names), None
 
     def apply(self, settings: Sequence[Setting]) -> None:
         """See `apply_settings`."""
-        before = apply_settings(self._run, settings, destinations=self._destinations)
+        if self._process is None:
+            before = apply_settings(self._run, settings, destinations=self._destinations)
+        else:
+            before = self._apply_by_process(self._process, settings)
         self._first = Before(
             {**before.sysctls, **self._first.sysctls},
             {**before.routes, **self._first.routes},
         )
 
+    def _apply_by_process(self, writer: SettingsProcess, settings: Sequence[Setting]) -> Before:
+        """The same without a program, unless a route has to be changed or metrics have to be flushed."""
+        sysctls = writer.write([setting for setting in settings if isinstance(setting, Sysctl)])
+        attributes = [setting for setting in settings if isinstance(setting, RouteAttribute)]
+        if sysctls.pop(NO_METRICS) == "1" and attributes == self._attributes:
+            return Before(sysctls, {})
+        found = apply_settings(self._run, attributes, destinations=self._destinations)
+        self._attributes = attributes
+        return Before(sysctls, found.routes)
+
     def restore(self) -> None:
         """Restores the values that the first `apply` found. May be called twice."""
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
         write_sysctls(self._run, self._first.sysctls)
         if self._first.routes:
             change_routes(self._run, self._first.routes)
@@ -142,24 +167,6 @@ def parse_sysctls(text: str) -> dict[str, str]:
     """Name -> value from what sysctl(8) prints; the numbers of one setting are joined by single spaces."""
     pairs = (line.partition("=") for line in text.splitlines())
     return {name.strip(): " ".join(value.split()) for name, sign, value in pairs if sign}
-
-
-def new_values(present: Mapping[str, str], settings: Sequence[Sysctl]) -> dict[str, str]:
-    """What to write so that `settings` hold; of a setting of several numbers, the other fields stay.
-
-    Raises PlaceError if a field does not exist.
-    """
-    values: dict[str, str] = {}
-    for setting in settings:
-        if setting.field is None:
-            values[setting.name] = " ".join(setting.value.split())
-            continue
-        parts = values.get(setting.name, present[setting.name]).split()
-        if not 0 <= setting.field < len(parts):
-            raise PlaceError(f"{setting.name} has {len(parts)} numbers, none is number {setting.field}")
-        parts[setting.field] = setting.value
-        values[setting.name] = " ".join(parts)
-    return values
 
 
 def parse_route(line: str) -> Route:

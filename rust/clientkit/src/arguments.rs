@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, value_parser};
 use thiserror::Error;
 
+use crate::confine::User;
 use crate::reach::{Prefix, Reach, ReachError};
 use crate::text::one_line;
 use crate::url::Url;
@@ -53,6 +54,9 @@ pub(crate) struct Common {
     /// enforced as well
     #[arg(long, value_name = "PREFIX")]
     allow: Vec<Prefix>,
+    /// User and group for the download, if the user may be changed [default: nobody]
+    #[arg(long, value_name = "UID:GID")]
+    run_as: Option<User>,
 }
 
 /// The flow-control windows and the buffer of a QUIC client.
@@ -93,6 +97,8 @@ pub struct Request {
     pub user_agent: String,
     /// Which addresses may be contacted.
     pub reach: Reach,
+    /// User and group to become before the first packet, where the user may be changed.
+    pub run_as: User,
 }
 
 /// Wrong use that no single argument shows: one sentence each.
@@ -129,6 +135,7 @@ impl Common {
             max_bytes: self.max_bytes,
             user_agent: self.user_agent.unwrap_or(agent),
             reach: Reach::new(self.allow, environment)?,
+            run_as: self.run_as.unwrap_or_default(),
         })
     }
 }

@@ -1,12 +1,18 @@
 //! Time since the first packet, and what the downloading thread got of the processors in it.
 
-use std::fs;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
 
 /// Linux's Documentation/scheduler/sched-stats.rst: time on the processor in ns, time on a run queue in ns, timeslices.
 const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
+
+thread_local! {
+    /// Open from the first use on: a confined process cannot open it any more.
+    static OPEN_SCHEDSTAT: Option<File> = File::open(SCHEDSTAT).ok();
+}
 
 /// Started right before the system call that sends the first packet; all times of a document count from here.
 #[derive(Debug, Clone, Copy)]
@@ -62,9 +68,7 @@ impl Usage {
         let cpu = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
         Self {
             cpu: cpu.ok().map(Duration::from),
-            run_delay: fs::read_to_string(SCHEDSTAT)
-                .ok()
-                .and_then(|line| run_delay(&line)),
+            run_delay: OPEN_SCHEDSTAT.with(|file| run_delay(&read(file.as_ref()?)?)),
         }
     }
 
@@ -77,6 +81,12 @@ impl Usage {
             run_delay: between(self.run_delay, earlier.run_delay),
         }
     }
+}
+
+fn read(file: &File) -> Option<String> {
+    let mut line = [0; 100];
+    let size = file.read_at(&mut line, 0).ok()?;
+    Some(String::from_utf8_lossy(&line[..size]).into_owned())
 }
 
 /// The time on a run queue; `None` for what is not such a line, and for zeros alone (no scheduler statistics).

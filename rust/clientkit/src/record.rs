@@ -180,6 +180,7 @@ pub fn seconds(duration: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::confine::User;
     use crate::reach::Reach;
     use crate::url::Url;
 
@@ -233,6 +234,7 @@ mod tests {
             max_bytes: None,
             user_agent: "me".to_owned(),
             reach: Reach::default(),
+            run_as: User::default(),
         };
         let library = Library {
             name: "echoes",

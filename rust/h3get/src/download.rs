@@ -4,7 +4,9 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use clientkit::{Clock, Outcome, RECEIVE_SIZE, Record, Request, Socket, Usage, Verdict, one_line};
+use clientkit::{
+    Clock, Outcome, RECEIVE_SIZE, Record, Request, Socket, Usage, Verdict, confine, one_line,
+};
 use nix::errno::Errno;
 
 use crate::acks::Acks;
@@ -47,6 +49,7 @@ pub fn download(client: &Quiche, request: &Request) -> Result<Record<QuicFacts>,
     };
     let connection = quic::connect(client, request, &mut config, &socket)?;
     let mut download = Download::new(client, request, socket, connection, dump);
+    confine(Some(request.port), request.run_as).map_err(SetupError::Confine)?;
     let verdict = download.run();
     let transfer = download.clock.usage();
     download.close(&verdict);

@@ -94,6 +94,8 @@ pub enum SetupError {
     Ca(#[from] UnreadableCa),
     #[error("cannot write {}: {error}", one_line(&.path.display().to_string()))]
     Unwritable { path: PathBuf, error: io::Error },
+    #[error(transparent)]
+    Confine(io::Error),
     #[error("TLS refused its configuration: {0}")]
     Tls(#[from] ErrorStack),
     #[error("quiche refused its configuration: {0}")]

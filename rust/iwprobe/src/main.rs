@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clientkit::{REACH_VARIABLE, Reach, ReachError};
+use clientkit::{REACH_VARIABLE, Reach, ReachError, User, confine};
 use iwprobe::args::Options;
 use iwprobe::link::{Device, Link, LinkError};
 use iwprobe::prober::{Prober, ProberError};
@@ -65,5 +65,7 @@ fn start(options: Options) -> Result<Prober, StartError> {
         .map(|address| Link::open(&device, *address))
         .collect::<Result<Vec<_>, _>>()?;
     let tls = iwprobe::tls::settings()?;
-    Ok(Prober::new(links, device.mtu, options, reach, tls)?)
+    let prober = Prober::new(links, device.mtu, options, reach, tls)?;
+    confine(None, User::default())?; // it has its sockets; replies come from strangers
+    Ok(prober)
 }

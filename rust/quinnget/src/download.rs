@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clientkit::{Clock, Outcome, Record, Request, Response, Socket, Usage, Verdict};
+use clientkit::{Clock, Outcome, Record, Request, Response, Socket, Usage, Verdict, confine};
 use quinn::{Connecting, Connection, Endpoint, TokioRuntime, VarInt};
 use tokio::time::{Instant, sleep_until};
 
@@ -51,6 +51,7 @@ async fn prepare_and_run(
         Arc::new(TokioRuntime),
     )?;
     let response = Response::new(request.max_bytes); // takes its memory now, before the clock starts
+    confine(Some(request.port), request.run_as).map_err(SetupError::Confine)?;
     let connecting = endpoint.connect_with(config, peer, &request.url.host)?;
     let clock = link.started().await;
     let mut download = Download {

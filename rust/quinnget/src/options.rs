@@ -31,4 +31,6 @@ pub enum SetupError {
     Url(#[from] http::Error),
     #[error("the runtime did not start: {0}")]
     Runtime(#[from] std::io::Error),
+    #[error(transparent)]
+    Confine(std::io::Error),
 }

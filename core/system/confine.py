@@ -1,0 +1,216 @@
+"""What a program gives up for good before it reads a stranger's bytes (docs/design/privilege.md).
+
+`confine` is called when code, certificates and sockets are there, as the last step before the first packet. Afterwards
+the process has no capability and no way to a new one, another user where it may change its user, no file, no program,
+no child, no other TCP port, no signal to others, and bounded memory and descriptors. What is open stays open.
+
+A rule that a kernel lacks is left out, the others hold. The order matters: capabilities are needed to leave the groups
+and the user, and a change of user clears the parent-death signal (kernel/cred.c, commit_creds). Standard library only.
+`rust/clientkit/src/confine.rs` does the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import platform
+import pwd
+import resource
+import struct
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.errors import UsageError
+
+NOBODY = (65534, 65534)
+"""User and group of nobody: the kernel's overflow IDs, which own nothing."""
+
+OPEN_FILES = 64
+MEMORY_BYTES = 1 << 30
+"""Address space. A client that holds 64 MiB of body needs a quarter of it."""
+
+_SET_DEATH_SIGNAL, _GET_DEATH_SIGNAL, _BOUNDING_DROP, _NO_NEW_PRIVS, _AMBIENT = 1, 2, 24, 38, 47  # linux/prctl.h
+_AMBIENT_CLEAR_ALL = 4
+_SET_SECCOMP, _SECCOMP_FILTER = 22, 2
+_LAST_CAPABILITY = 63
+_CAPABILITY_VERSION_3 = 0x20080522  # linux/capability.h
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+"""Numbers of the system calls of landlock(7), which are the same on all machines; the C library has no functions."""
+
+_RULE_NET_PORT, _BIND_TCP, _CONNECT_TCP, _SCOPES = 2, 1, 2, 3  # linux/landlock.h
+_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
+"""Landlock's version -> how many rights to files it knows; later ones know those of 5."""
+
+_NEW_THREAD = 0x10000  # CLONE_THREAD of linux/sched.h
+_CLONE3 = 435
+_MACHINES = {
+    "x86_64": (0xC000003E, 56, (57, 58, 59, 322, 272, 308, 101)),
+    "aarch64": (0xC00000B7, 220, (221, 281, 97, 268, 117)),
+}
+"""Machine -> its AUDIT_ARCH (linux/audit.h), clone(2), and what is refused: fork, vfork, execve, execveat, unshare,
+setns, ptrace. RLIMIT_NPROC would not do: it counts threads, and all processes of the user."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confinement:
+    """What holds for a confined process."""
+
+    user: int
+    """User ID."""
+    landlock: int
+    """Version of Landlock's rules; 0: the kernel has none, so files can be opened as far as the user may."""
+
+
+def confine(*, port: int | None, user: tuple[int, int] = NOBODY) -> Confinement:
+    """Gives up all that the calling process does not need to talk to one server. It must have no second thread.
+
+    Args:
+        port: TCP port that may be connected to; None: none. UDP is not restricted (landlock(7)).
+        user: user and group to become; without CAP_SETUID, and where a user namespace has no such user, it stays.
+
+    Raises:
+        OSError: a rule that this kernel knows could not be set.
+    """
+    for limit, value in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, OPEN_FILES)):
+        _lower(limit, value)
+    _lower(resource.RLIMIT_AS, MEMORY_BYTES)
+    _prctl(_NO_NEW_PRIVS, 1)
+    _leave_user(*user)
+    if ctypes.c_int(_libc.capset(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0), bytes(24))).value:
+        raise _error("capset")
+    _prctl(_AMBIENT, _AMBIENT_CLEAR_ALL)
+    version = _restrict(port)
+    if (filters := _system_calls(platform.machine())) is not None:
+        held = ctypes.create_string_buffer(filters)
+        head = struct.pack("@HP", len(filters) // 8, ctypes.addressof(held))
+        if _libc.prctl(_SET_SECCOMP, _SECCOMP_FILTER, head, 0, 0):
+            raise _error("seccomp")
+    return Confinement(user=os.geteuid(), landlock=version)
+
+
+def landlock_version() -> int:
+    """The version of Landlock that the kernel offers to this process; 0: none."""
+    return max(0, int(_libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)))
+
+
+def _leave_user(user: int, group: int) -> None:
+    signal, parent = ctypes.c_int(), os.getppid()
+    _prctl(_GET_DEATH_SIGNAL, ctypes.byref(signal))
+    for capability in range(_LAST_CAPABILITY + 1):
+        if _libc.prctl(_BOUNDING_DROP, capability, 0, 0, 0):
+            break  # there is no such capability, or the right to drop any is missing: then none can be gained either
+    with contextlib.suppress(OSError):  # without the rights of root it stays who it is
+        os.setgroups([])
+        os.setresgid(group, group, group)
+        os.setresuid(user, user, user)
+    _prctl(_SET_DEATH_SIGNAL, signal.value)
+    if signal.value and os.getppid() != parent:
+        os._exit(71)  # the parent died while nothing would have told us
+
+
+def _restrict(port: int | None) -> int:
+    """Landlock's rules; its version."""
+    version = landlock_version()
+    if not version:
+        return 0
+    files = (1 << _FILE_RIGHTS.get(version, 16)) - 1
+    network = _BIND_TCP | _CONNECT_TCP if version >= 4 else 0
+    rules = struct.pack("=QQQ", files, network, _SCOPES if version >= 6 else 0)
+    held = _libc.syscall(_CREATE_RULESET, rules, ctypes.c_size_t(len(rules)), 0)
+    if held < 0:
+        raise _error("landlock_create_ruleset")
+    try:
+        if network and port is not None:
+            rule = struct.pack("=QQ", _CONNECT_TCP, port)
+            if _libc.syscall(_ADD_RULE, held, _RULE_NET_PORT, rule, 0):
+                raise _error("landlock_add_rule")
+        if _libc.syscall(_RESTRICT_SELF, held, 0):
+            raise _error("landlock_restrict_self")
+    finally:
+        os.close(held)
+    return version
+
+
+def _system_calls(machine: str) -> bytes | None:
+    """A filter (seccomp(2)) that lets a process make threads, and nothing that runs something else; as an array of
+    `struct sock_filter` (linux/filter.h). None: the machine's numbers are not known.
+    """
+    if machine not in _MACHINES:
+        return None
+    architecture, clone, refused = _MACHINES[machine]
+    load, equal, at_least, any_bit, give = 0x20, 0x15, 0x35, 0x45, 0x06  # linux/bpf_common.h
+    allow, refuse, unknown = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS  # linux/seccomp.h
+    # Jumps are counted from the end, where the three verdicts are: allow, refuse, unknown.
+    steps: list[tuple[int, int, int | None, int | None]] = [
+        (load, 4, None, None),
+        (equal, architecture, None, refuse),
+        (load, 0, None, None),
+    ]
+    steps += [(at_least, 1 << 30, refuse, None)]  # the x32 numbers of x86_64
+    steps += [(equal, number, refuse, None) for number in refused]
+    # clone3 has its flags in memory, where no filter sees them; without it the C library uses clone.
+    steps += [(equal, _CLONE3, unknown, None), (equal, clone, None, allow)]
+    steps += [(load, 16, None, None), (any_bit, _NEW_THREAD, allow, refuse)]
+    verdicts = (allow, refuse, unknown)
+
+    def jump(at: int, to: int | None) -> int:
+        return 0 if to is None else len(steps) - at - 1 + verdicts.index(to)
+
+    program = [(code, jump(at, yes), jump(at, no), value) for at, (code, value, yes, no) in enumerate(steps)]
+    program += [(give, 0, 0, verdict) for verdict in verdicts]
+    return b"".join(struct.pack("<HBBI", *step) for step in program)
+
+
+def _lower(limit: int, value: int) -> None:
+    _, most = resource.getrlimit(limit)
+    least = value if most == resource.RLIM_INFINITY else min(value, most)
+    resource.setrlimit(limit, (least, least))
+
+
+def _prctl(option: int, value: object) -> None:
+    if _libc.prctl(option, value, 0, 0, 0):
+        raise _error(f"prctl {option}")
+
+
+def _error(call: str) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, f"{call}: {os.strerror(number)}")
+
+
+def user_of(name: str, *, where: str) -> tuple[int, int]:
+    """User and group of a name. Raises UsageError if there is no such user, or if it is root."""
+    remedy = "name an ordinary user, e.g. nobody"
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        raise UsageError(f"there is no user {name!r}", where=where, remedy=remedy) from None
+    if entry.pw_uid == 0:
+        raise UsageError(f"{name} is root, whose rights no client may have", where=where, remedy=remedy)
+    return entry.pw_uid, entry.pw_gid
+
+
+def parse_user(text: str) -> tuple[int, int]:
+    """`UID:GID`, as clients take it. Raises ValueError."""
+    user, group = (int(part) for part in text.split(":"))
+    if not (0 < user < 1 << 32 and 0 <= group < 1 << 32):
+        raise ValueError(f"{text!r} is not UID:GID of an ordinary user")
+    return user, group
+
+
+def main(argv: Sequence[str]) -> int:
+    """Confines itself as a client does and prints what holds then: `python -m core.system.confine [UID:GID]`."""
+    names = {entry.pw_uid: entry.pw_name for entry in pwd.getpwall()}
+    held = confine(port=None, user=parse_user(argv[0]) if argv else NOBODY)
+    user = names.get(held.user, str(held.user))
+    print(json.dumps({"user": user, "landlock": held.landlock}))  # noqa: T201 - its answer
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,160 @@
+"""The visit of one domain for the sizes of its start page and of what the page shows: images, style sheets, scripts,
+fonts. The rules of `crawler.visit` hold for every URL.
+
+Sizes are those of bodies on the wire, for a client that accepts gzip.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from core.domain import ObjectKind
+from crawler.links import Embedded, embedded, ending, of_style_sheet
+from crawler.policy import RefusedError
+from crawler.visit import CrawlOutcome, CrawlReply, CrawlRequest, DomainVisit, RequestPurpose
+
+COUNTED_BYTES = 5_000_000
+"""Bytes of a body without Content-Length that are counted, at most; also of a page that is read."""
+
+MOST_TEXT_BYTES = 5_000_000
+"""Bytes of a page or style sheet that are unpacked, at most: gzip packs zeros a thousand to one."""
+
+_GET_ONLY = (200, 204, 403, 405, 500, 501)
+"""Status of a HEAD after which a GET may do better."""
+
+_KINDS: Mapping[str, ObjectKind] = {
+    "text/html": ObjectKind.DOCUMENT,
+    "application/xhtml+xml": ObjectKind.DOCUMENT,
+    "text/css": ObjectKind.STYLE,
+    "application/x-font-ttf": ObjectKind.FONT,
+    "application/vnd.ms-fontobject": ObjectKind.FONT,
+}
+
+
+def kind_of(mime_type: str) -> ObjectKind:
+    """The kind of a Content-Type."""
+    if mime_type in _KINDS:
+        return _KINDS[mime_type]
+    if mime_type.endswith(("javascript", "ecmascript")):
+        return ObjectKind.SCRIPT
+    if mime_type.startswith(("font/", "application/font-")):
+        return ObjectKind.FONT
+    return ObjectKind.IMAGE if mime_type.startswith("image/") else ObjectKind.OTHER
+
+
+_PACKED_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/avif")
+
+
+def _head_may_err(mime_type: str, ask: CrawlRequest) -> bool:
+    """Whether a GET may be compressed although the HEAD was not.
+
+    nginx leaves a HEAD uncompressed and gives its length (ngx_http_gzip_filter_module.c: `r->header_only`).
+    """
+    packed = mime_type in _PACKED_IMAGES or mime_type.endswith(("woff", "woff2"))
+    return not (ask.encoded or packed)
+
+
+def unpacked(body: bytes, ask: CrawlRequest) -> bytes:
+    """The text of a body. Raises RefusedError if it is packed by anything but gzip, or unpacks to too much."""
+    if not ask.encoded:
+        return body
+    unpacker = zlib.decompressobj(wbits=31)  # gzip
+    try:
+        text = unpacker.decompress(body, MOST_TEXT_BYTES)
+    except zlib.error as error:
+        raise RefusedError(CrawlOutcome.PROTOCOL_ERROR, f"{ask.url} cannot be unpacked: {error}") from None
+    if unpacker.unconsumed_tail:
+        raise RefusedError(CrawlOutcome.PROTOCOL_ERROR, f"{ask.url} unpacks to more than {MOST_TEXT_BYTES:,} bytes")
+    return text
+
+
+@dataclass(slots=True, kw_only=True)
+class ObjectVisit(DomainVisit):
+    """One domain's visit; call `run` once."""
+
+    _rows: list[dict[str, Any]] = field(default_factory=list)
+    _wanted: dict[str, bool] = field(default_factory=dict)
+    """URL -> whether it is a style sheet."""
+    _skipped: int = 0
+
+    def _conclude(self) -> None:
+        ended = self._result.outcome if self._result.outcome != CrawlOutcome.NO_FILE else None
+        if self._rows:
+            for url in list(self._wanted)[len(self._rows) - 1 :]:  # the visit ended before
+                self._rows.append({"url": without_query(url), "failure": ended or CrawlOutcome.TIME_BUDGET})
+            self._rows[0]["skipped"] = self._skipped
+            self._result.outcome, self._result.objects = CrawlOutcome.FOUND, self._rows
+
+    async def _crawl(self) -> None:
+        start = self.limits.start.format(domain=self.domain)
+        await self._settle(urlsplit(start).hostname or self.domain)
+        url, ask, reply = await self._follow(start, RequestPurpose.PAGE)
+        if reply.status != 200:
+            raise RefusedError(CrawlOutcome.HTTP_STATUS, str(reply.status))
+        if ask.html:
+            self._want(embedded(unpacked(reply.body, ask), url=url, encoding=_charset(reply)))
+        self._rows.append({"is_page": True, **self._row(url, ask, reply)})
+        done = 0
+        while done < len(self._wanted):  # style sheets add to it
+            url = list(self._wanted)[done]
+            try:
+                self._rows.append(await self._measure(url, is_sheet=self._wanted[url]))
+            except RefusedError as error:
+                if error.cause == CrawlOutcome.BLOCKED:
+                    raise  # an opt-out during the visit takes effect at once
+                self._rows.append({"url": without_query(url), "failure": error.cause})
+            done += 1
+
+    def _want(self, shown: Embedded) -> None:
+        """Adds objects up to the most per page, and counts the others."""
+        self._skipped += shown.unusable
+        for url, is_sheet in shown.urls.items():
+            if url in self._wanted:
+                continue
+            if len(self._wanted) < self.limits.objects:
+                self._wanted[url] = is_sheet
+            else:
+                self._skipped += 1
+
+    async def _measure(self, url: str, *, is_sheet: bool) -> dict[str, Any]:
+        """A row: from a HEAD, else from a GET that is stopped when the size is known or enough has been counted."""
+        if (fault := self._fault(url)) is not None:
+            raise fault
+        if is_sheet or ending(url) == "css":
+            final, ask, reply = await self._follow(url, RequestPurpose.WHOLE)
+            if reply.status == 200:
+                self._want(of_style_sheet(unpacked(reply.body, ask).decode("utf-8", "replace"), url=final))
+            return self._row(url, ask, reply)
+        final, ask, reply = await self._follow(url, RequestPurpose.HEAD)
+        unknown = ask.length is None or _head_may_err(mime_of(reply), ask)
+        if reply.status in _GET_ONLY and (reply.status != 200 or unknown):
+            final, ask, reply = await self._follow(final, RequestPurpose.SIZE)
+        return self._row(url, ask, reply)
+
+    def _row(self, url: str, ask: CrawlRequest, reply: CrawlReply) -> dict[str, Any]:
+        row: dict[str, Any] = {"url": without_query(url), "http_status": reply.status, "server_ip": self._address}
+        if reply.status not in (200, 204):
+            return {**row, "failure": CrawlOutcome.HTTP_STATUS}
+        size = ask.length if ask.length is not None else ask.received
+        bound = ask.length is None and reply.stopped
+        return {**row, "kind": kind_of(mime_of(reply)), "size_bytes": size, "size_is_lower_bound": bound}
+
+
+def without_query(url: str) -> str:
+    """The URL up to its path: a query may name a visitor."""
+    return urlunsplit((*urlsplit(url)[:3], "", ""))
+
+
+def mime_of(reply: CrawlReply) -> str:
+    """The media type of an answer, in lower case; that of HTML where it says none, as `CrawlRequest.html` assumes."""
+    return reply.headers.get("content-type", "").partition(";")[0].strip().lower() or "text/html"
+
+
+def _charset(reply: CrawlReply) -> str | None:
+    """The character encoding that an answer states."""
+    _, _, after = reply.headers.get("content-type", "").lower().partition("charset=")
+    return after.split(";")[0].strip(" \"'") or None

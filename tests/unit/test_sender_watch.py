@@ -1,0 +1,172 @@
+"""When client prefixes fall back to a smaller initial window, and what a kernel's message says."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.errors import PlaceError
+from core.reach import IPNetwork
+from tests.cells import examples
+from vantage.host.fallback import Fallback, FallbackRules
+from vantage.linux.closed_connections import ClosedConnection, parse
+
+MSS = 1_448
+
+
+class World:
+    """Routes that are set, and what was said."""
+
+    def __init__(
+        self, rules: FallbackRules | None = None, why_not: Callable[[IPNetwork], str | None] = lambda _: None
+    ) -> None:
+        self.routes: dict[str, int] = {}
+        self.said: list[str] = []
+        self.asked = 0
+
+        def set_window(prefix: IPNetwork, client: str, window: int | None) -> str | None:
+            assert ipaddress.ip_address(client) in prefix
+            self.asked += 1
+            if window is None:
+                del self.routes[str(prefix)]
+                return None
+            if (why := why_not(prefix)) is None:
+                self.routes[str(prefix)] = window
+            return why
+
+        self.fallback = Fallback(rules or FallbackRules(), set_window, self.said.append)
+
+    def close(
+        self, address: str, *, again: bool = False, segments: float = 5, now: float = 0.0, count: int = 1
+    ) -> None:
+        packed = ipaddress.ip_address(address).packed
+        for _ in range(count):
+            sent = round(segments * MSS)
+            self.fallback.add(ClosedConnection(packed, MSS, 10, 0, sent, MSS if again else 0), now)
+
+
+def test_more_than_the_share_of_enough_short_connections() -> None:
+    world = World()
+    world.close("198.18.5.7", again=True, count=19)
+    assert not world.routes
+    world.close("198.18.5.99", again=True)
+    assert world.routes == {"198.18.5.0/24": 3}
+    assert world.said == ["198.18.5.0/24: 20 of the last 20 short connections sent again: initial window 3 (was 10)"]
+
+
+@pytest.mark.parametrize(("again", "clean", "falls"), [(2, 18, False), (3, 17, True), (5, 45, False), (6, 44, True)])
+def test_the_share_is_exceeded_not_met(again: int, clean: int, falls: bool) -> None:
+    world = World(FallbackRules(known=again + clean))
+    world.close("198.18.5.7", again=True, count=again)
+    world.close("198.18.5.7", count=clean)
+    assert bool(world.routes) is falls
+
+
+def test_only_the_last_short_connections_count() -> None:
+    world = World()
+    world.close("198.18.5.7", again=True, segments=30.1, count=100)  # long ones
+    world.close("198.18.5.7", again=True, segments=0, count=100)  # that sent nothing
+    world.close("198.18.5.7", count=19)
+    assert not world.routes
+    world = World(FallbackRules(known=50))
+    world.close("198.18.5.7", again=True, count=5)
+    world.close("198.18.5.7", count=45)
+    world.close("198.18.5.7", again=True, count=5)  # the first five are forgotten by then
+    assert not world.routes
+    world.close("198.18.5.7", again=True)
+    assert world.routes
+
+
+def test_the_larger_window_is_tried_again() -> None:
+    world = World()
+    world.close("fd00:198:18:5::7", again=True, count=20, now=100.0)
+    assert world.routes == {"fd00:198:18::/48": 3}
+    world.close("fd00:198:18:6::7", again=True, count=60, now=300.0)  # it cannot fall any further
+    world.fallback.retry(699.9)
+    assert world.routes and len(world.said) == 1
+    world.fallback.retry(700.0)
+    assert not world.routes
+    assert world.said[1] == (
+        "fd00:198:18::/48: initial window 10 again after 600 s (50 of the last 50 sent again; it is tried)"
+    )
+    world.close("fd00:198:18:5::7", count=19, now=701.0)
+    world.close("fd00:198:18:5::7", again=True, count=2, now=701.0)
+    assert not world.routes  # 2 of 21: what was before does not count
+    world.close("fd00:198:18:5::7", again=True, count=1, now=702.0)
+    [row] = world.fallback.rows(now=702.0, wall=1_700_000_002.0)
+    assert (row.window, row.changes, row.since_at, row.connections) == (3, 3, 1_700_000_002.0, 102)
+
+
+def test_what_cannot_be_changed_is_said_once() -> None:
+    world = World(why_not=lambda prefix: "it has a route that somebody else set" if "18.5" in str(prefix) else None)
+    world.close("198.18.5.7", again=True, count=500)
+    world.close("198.18.6.7", again=True, count=20)
+    assert world.said[0] == "198.18.5.0/24 is left alone: it has a route that somebody else set"
+    assert len(world.said) == 2 and world.routes == {"198.18.6.0/24": 3} and world.asked == 2
+
+
+def test_memory_is_bounded_and_no_route_is_left() -> None:
+    world = World(FallbackRules(most=1_000))
+    world.close("198.18.5.7", again=True, count=20)
+    for number in range(999):
+        world.close(str(ipaddress.IPv4Address("198.19.0.0") + number * 256), now=1.0)
+    assert len(world.fallback) == 1_000 and world.routes
+    world.close("198.18.5.7", now=2.0)  # used again, so another one goes
+    world.close("198.17.0.1", now=2.0)
+    assert len(world.fallback) == 1_000 and world.routes
+    for number in range(1_001):
+        world.close(str(ipaddress.IPv4Address("10.0.0.0") + number * 256), now=3.0)
+    assert len(world.fallback) == 1_000 and not world.routes
+    assert "the prefix is forgotten" in world.said[-1]
+
+
+@settings(max_examples=examples(60))
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.booleans(), st.floats(0, 40), st.floats(0, 5)), max_size=300),
+    st.integers(1, 5),
+)
+def test_routes_are_exactly_the_small_windows(events: list[tuple[int, bool, float, float]], most: int) -> None:
+    rules = FallbackRules(known=3, last=5, retry_s=10, most=most)
+    world, now = World(rules), 0.0
+    for host, again, segments, wait in events:
+        now += wait
+        world.close(f"198.18.{host}.1", again=again, segments=segments, now=now)
+        world.fallback.retry(now)
+        assert set(world.routes) == {str(prefix) for prefix in world.fallback.small_prefixes()}
+        rows = list(world.fallback.rows(now=now, wall=now))
+        assert {row.prefix for row in rows if row.window == 3} == set(world.routes)
+        assert len(rows) <= most and all(row.known_sent_again <= row.known <= 5 for row in rows)
+
+
+def message(
+    family: int, address: bytes, *, port: int = 5_000, info: int = 280, sent: int = 9_000, again: int = 0
+) -> bytes:
+    """As the kernel sends it (net/ipv4/inet_diag.c, `inet_diag_handler_get_info`)."""
+    diag = struct.pack(">BBBBHH16s16s", family, 7, 0, 0, 443, port, bytes(16), address.ljust(16, b"\0"))
+    tcp = bytearray(info)
+    for at, kind, value in ((16, "I", MSS), (136, "I", 12), (196, "I", 2), (200, "Q", sent), (208, "Q", again)):
+        if at + 8 <= info:
+            struct.pack_into(f"={kind}", tcp, at, value)
+    attributes = struct.pack("=HHB3x", 5, 10, 6) + struct.pack("=HH", 4 + info, 2) + bytes(tcp)
+    body = diag.ljust(72, b"\0") + attributes
+    return struct.pack("=IHHII", 16 + len(body), 20, 0, 0, 0) + body
+
+
+def test_messages_of_the_kernel() -> None:
+    inside = ipaddress.ip_address("198.18.5.7").packed
+    expected = ClosedConnection(inside, MSS, 12, 2, 7_500, 1_500)
+    assert parse(message(socket.AF_INET, inside, again=1_500)) == expected
+    assert parse(message(socket.AF_INET6, bytes(10) + b"\xff\xff" + inside, again=1_500)) == expected
+    six = ipaddress.ip_address("fd00:198:18::7").packed
+    assert parse(message(socket.AF_INET6, six)) == ClosedConnection(six, MSS, 12, 2, 9_000, 0)
+    assert parse(message(socket.AF_INET, inside, port=0)) is None
+    for loopback in (b"\x7f\0\0\1", bytes(10) + b"\xff\xff\x7f\0\0\1", bytes(15) + b"\1"):
+        assert parse(message(socket.AF_INET if len(loopback) == 4 else socket.AF_INET6, loopback)) is None
+    with pytest.raises(PlaceError, match=r"does not count the bytes sent again; use Linux 4\.19"):
+        parse(message(socket.AF_INET, inside, info=192))

@@ -1,0 +1,180 @@
+"""`upshift sender watch`: what a server's operator does where a large initial window costs losses."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from core.errors import UsageError
+from core.outreach.arguments import AsJson
+from vantage.host.fallback import Fallback, FallbackRules, SenderPrefix
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+SHOWN = 20
+"""Prefixes in the printed table."""
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="On a server: its windows.")
+
+
+@app.callback()
+def _group() -> None:
+    """On a server: its initial windows, and whom they hurt."""
+
+
+DEFAULT = FallbackRules()
+
+
+@app.command()
+def watch(
+    device: Annotated[str, typer.Option("--prefix-routes", metavar="DEV", help="The interface to the clients.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be changed; needs no root.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A row per prefix at the end (.parquet).")] = None,
+    until: Annotated[str | None, typer.Option(help="When to end: 2027-01-05T06:00Z, or 6h from now.")] = None,
+    share: Annotated[
+        float, typer.Option(min=0, max=1, help="A prefix falls back if more than this share sent data again.")
+    ] = DEFAULT.share,
+    known: Annotated[int, typer.Option(min=1, help="Short connections that have to be known.")] = DEFAULT.known,
+    last: Annotated[int, typer.Option(min=1, max=10_000, help="Short connections that count.")] = DEFAULT.last,
+    windows: Annotated[
+        float, typer.Option(min=0.1, help="Short: connections that sent at most so many initial windows.")
+    ] = DEFAULT.windows,
+    window: Annotated[
+        int, typer.Option(min=2, max=1000, help="Initial window of this host's routes [segments].")
+    ] = DEFAULT.window,
+    small_window: Annotated[
+        int, typer.Option(min=1, max=100, help="The smaller one [segments]: RFC 3390's.")
+    ] = DEFAULT.small_window,
+    retry_after: Annotated[
+        float, typer.Option(min=0.1, help="When the larger one is tried again [s].")
+    ] = DEFAULT.retry_s,
+    prefix4: Annotated[int, typer.Option(min=8, max=32, help="Length of client prefixes, IPv4.")] = DEFAULT.prefix4,
+    prefix6: Annotated[int, typer.Option(min=16, max=128, help="The same, IPv6.")] = DEFAULT.prefix6,
+    most: Annotated[int, typer.Option(min=1, help="Prefixes that are kept.")] = DEFAULT.most,
+    metrics: Annotated[
+        str | None, typer.Option(help="Serve metrics to this host, at unix:PATH or 127.0.0.1:PORT (/metrics).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give client prefixes a smaller initial window where the large one costs losses (RFC 6928, section 12).
+
+    The kernel tells of each connection that closes; nothing is captured. Routes of prefixes are the only change, and
+    all are removed at the end, whatever ends the command. Ends with --until, Ctrl-C or SIGTERM.
+    """
+    from core.files import store
+    from downloader.control.metrics import parse_endpoint
+    from downloader.control.page_server import serve
+    from downloader.control.stop_pause import parse_time
+    from vantage.host import sender_watch
+
+    if small_window >= window:
+        raise UsageError("it is not smaller than --window", where="--small-window", remedy="give a smaller one")
+    if known > last:
+        raise UsageError("it is more than --last", where="--known", remedy="give at most that")
+    if out is not None and out.suffix != ".parquet":
+        raise UsageError(f"{out.name!r} is not Parquet", where="--out", remedy="end it in .parquet")
+    rules = FallbackRules(
+        share=share,
+        known=known,
+        last=last,
+        windows=windows,
+        window=window,
+        small_window=small_window,
+        retry_s=retry_after,
+        prefix4=prefix4,
+        prefix6=prefix6,
+        most=most,
+    )
+    end = None if until is None else parse_time(until, where="--until", now=time.time())
+    endpoint = None if metrics is None else parse_endpoint(metrics)
+    page: str | None = None
+    seen: tuple[Fallback, int] | None = None
+
+    def each(fallback: Fallback, lost: int) -> None:
+        nonlocal page, seen
+        seen = fallback, lost
+        if endpoint is not None:
+            page = _page(fallback, lost)
+
+    def say(line: str) -> None:
+        at = time.time()
+        text = {"at": at, "line": line} if as_json else f"{_clock(at)} {'(dry run) ' if dry_run else ''}{line}"
+        typer.echo(json.dumps(text) if as_json else text)
+        sys.stdout.flush()
+
+    try:
+        with serve(endpoint, lambda: page) if endpoint is not None else nullcontext():
+            sender_watch.watch(device, rules, dry_run=dry_run, until=end, say=say, each=each)
+    finally:
+        if seen is not None:
+            rows = list(seen[0].rows(now=time.monotonic(), wall=time.time()))
+            if out is not None:
+                store.write_rows(out, "sender_prefixes", rows, SenderPrefix)
+            _print(rows, seen[1], as_json=as_json)
+
+
+def _clock(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _print(rows: Sequence[SenderPrefix], lost: int, *, as_json: bool) -> None:
+    """The prefixes: those with another window first, then those with the most connections."""
+    from core.terminal import console, print_line, print_table
+
+    rows = sorted(rows, key=lambda row: (-row.changes, row.left_alone is None, -row.connections))
+    if as_json:
+        typer.echo(json.dumps({"lost_events": lost, "prefixes": [asdict(row) for row in rows]}))
+        return
+    to = console(sys.stdout)
+    if not rows:
+        print_line(to, "No connection to another host has closed.")
+        return
+    heading = ["prefix", "connections", "sent again %", "short", "of these %", "window", "since", "left alone"]
+    cells = [heading]
+    for row in rows[:SHOWN]:
+        of_known = f"{100 * row.known_sent_again / row.known:.1f}" if row.known else "-"
+        again = f"{100 * row.sent_again / row.connections:.1f}"
+        counts = [f"{row.connections:,}", again, str(row.known), of_known, str(row.window)]
+        cells.append([row.prefix, *counts, _clock(row.since_at), row.left_alone or "-"])
+    words = ["prefix", "since", "left alone"]
+    print_table(to, [cells, [line[:-1] for line in cells]], title="Client prefixes:", words=words)
+    if len(rows) > SHOWN:
+        print_line(to, f"{len(rows) - SHOWN:,} more prefixes; -o has all of them.")
+    if lost:
+        print_line(to, f"{lost:,} events were lost.")
+
+
+def _page(fallback: Fallback, lost: int) -> str:
+    """The page of metrics; series per prefix for those with the smaller window alone."""
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    small = GaugeMetricFamily("upshift_sender_window_segments", "Smaller initial windows.", labels=("prefix",))
+    prefixes = fallback.small_prefixes()
+    for prefix in prefixes:
+        small.add_metric((str(prefix),), fallback.rules.small_window)
+    families: list[Metric] = [
+        CounterMetricFamily("upshift_sender_connections", "Connections that closed.", value=fallback.connections),
+        CounterMetricFamily("upshift_sender_events_lost", "Events that came too fast.", value=lost),
+        GaugeMetricFamily("upshift_sender_prefixes", "Prefixes that are kept.", value=len(fallback)),
+        GaugeMetricFamily("upshift_sender_small_windows", "Prefixes with the smaller window.", value=len(prefixes)),
+        small,
+    ]
+
+    class Page:
+        def collect(self) -> list[Metric]:
+            return families
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Page())
+    return generate_latest(registry).decode()
