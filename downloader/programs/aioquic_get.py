@@ -310,6 +310,8 @@ def _download(document: Document, trusted: crypto.X509Store, configuration: Quic
         except OSError as error:
             connected = values["connect_s"] is not None
             document.fail(*codes.of_os_error(error, codes.heard(sock), connected=connected, over_tcp=False))
+        except MemoryError:
+            raise  # a crash: what it holds is bounded (core.system.confine)
         except Exception as error:
             document.fail(Failure.UNKNOWN, f"{type(error).__name__}: {error}")
         if values["connect_s"] is not None:

@@ -212,6 +212,8 @@ def download(options: Options) -> Document:
     except BudgetSpentError:
         if document.values["outcome"] != Outcome.OK:  # the signal arrived at the end
             document.spent()
+    except MemoryError:
+        raise  # a crash: what it holds is bounded (core.system.confine)
     except Exception as error:
         document.fail(*classify(error, document, next((one.icmp for one in adapter.connections), None)))
     for connection in adapter.connections:
