@@ -32,7 +32,7 @@ from analysis.measures.rows import (
     Typical,
     Unit,
 )
-from analysis.measures.splits import LogSpeedups, Parts, by_cluster, splits_of
+from analysis.measures.splits import LogSpeedups, SplitParts, by_cluster, splits_of
 from analysis.measures.statistics.intervals import (
     EQUIVALENCE_CONFIDENCE,
     LEAST_CLUSTERS,
@@ -71,7 +71,7 @@ def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group
     p_wilcoxon = signed_rank(low, high)
     same = {name: summary[name] for name in ("n", "domains", "faster", "slower", "median")}
     known = {by: texts for by, texts in pairs.splits.items() if (texts.codes >= 0).any()}
-    cells = {by: Parts.of(pairs, texts, logs, (low, high)) for by, texts in known.items()}
+    cells = {by: SplitParts.of(pairs, texts, logs, (low, high)) for by, texts in known.items()}
     vantages = cells.get(SplitBy.VANTAGE)
     return SpeedupRow(
         **summary,
@@ -229,7 +229,7 @@ def _typical(low: Floats, high: Floats) -> Typical:
     return Typical(least=least, most=most, low=first, high=last, units=len(low))
 
 
-def _typical_of_units(low: Floats, high: Floats, providers: Parts | None) -> Typical:
+def _typical_of_units(low: Floats, high: Floats, providers: SplitParts | None) -> Typical:
     """With providers as the unit where effects differ between them, else with domains."""
     of_domains = _typical(low, high)
     if providers is None or len(low) < MINIMUM_DOMAINS:

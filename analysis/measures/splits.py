@@ -1,4 +1,4 @@
-"""Parts of a row of Table 2: by what tells who gains, by provider, by larger clusters. Pure."""
+"""SplitParts of a row of Table 2: by what tells who gains, by provider, by larger clusters. Pure."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def by_cluster(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parts:
+class SplitParts:
     """A row split into parts: the medians of the domains in each."""
 
     names: tuple[str, ...]
@@ -72,7 +72,7 @@ class Parts:
     """Index into `names` for each median."""
 
     @classmethod
-    def of(cls, pairs: Pairs, texts: Texts, logs: LogSpeedups, of_domains: tuple[Floats, Floats]) -> Parts:
+    def of(cls, pairs: Pairs, texts: Texts, logs: LogSpeedups, of_domains: tuple[Floats, Floats]) -> SplitParts:
         present = np.bincount(texts.codes + 1, minlength=len(texts.names) + 1)
         kept = np.array(sorted(np.flatnonzero(present[1:]), key=texts.names.__getitem__), dtype=np.int64)
         number = np.zeros(len(present), dtype=np.int64)  # 0 for pairs of which it is unknown
@@ -128,8 +128,8 @@ class Parts:
         return Split(by=by, p=p, parts=tuple(parts))
 
 
-def splits_of(cells: Mapping[SplitBy, Parts]) -> tuple[Split, ...]:
-    """The splits of a row. Parts have intervals only where the splits, taken together, speak for a difference."""
+def splits_of(cells: Mapping[SplitBy, SplitParts]) -> tuple[Split, ...]:
+    """The splits of a row. SplitParts have intervals only where the splits, taken together, speak for a difference."""
     tested = {}
     for by, one in cells.items():
         values, groups = one.of_parts(LEAST_PART)

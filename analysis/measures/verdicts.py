@@ -59,8 +59,10 @@ def _p_direction(row: SpeedupRow) -> float:
 
 
 def _nearest(row: SpeedupRow, margin: float) -> tuple[float | None, Split | None]:
-    """Of the splits whose parts show that some targets gain (or lose) and others do not, the one with the smallest
-    p-value; that is multiplied by the number of splits, and 1 if there is none such."""
+    """The split with the smallest p-value of those whose parts show that some targets gain (or lose) and others do not.
+
+    The p-value is multiplied by the number of splits, and 1 if there is none such.
+    """
     tested = [(split.p, split) for split in row.splits if split.p is not None]
     telling = [(p, split) for p, split in tested if explains(split, margin)]
     if not telling:

@@ -23,7 +23,7 @@ BUSY_SHARE = 0.7
 """Share of a core from which an end may be the limit of a transfer."""
 
 
-class Packets(StrEnum):
+class PacketForm(StrEnum):
     """What arrives at the client."""
 
     SINGLE = "single"
@@ -48,7 +48,7 @@ class Transfer:
 
     server: str
     """Name of the server program."""
-    packets: Packets = Packets.SINGLE
+    packets: PacketForm = PacketForm.SINGLE
     offered_mbit_s: float | None = None
     """Rate limit of the path; None: no limit."""
     mbit_s: float | None = None
@@ -98,7 +98,7 @@ class _Client:
     family: str
     transfers: Sequence[Transfer]
 
-    def among(self, packets: Packets) -> list[Transfer]:
+    def among(self, packets: PacketForm) -> list[Transfer]:
         return [transfer for transfer in self.transfers if transfer.packets is packets]
 
 
@@ -137,13 +137,13 @@ def cells(clients: Mapping[str, Any]) -> list[list[str]]:
     rates = [*(rate for rate in RATES if rate in offered), None]
     rows = [[*_BEFORE_RATES, *("no limit" if rate is None else f"{rate:,}" for rate in rates)]]
     for name, client in known.items():
-        for packets in Packets:
+        for packets in PacketForm:
             mine = client.among(packets)
             if (best := fastest(mine)) is not None:
                 rows.append([name, packets, *_summary(mine, best), *(_cell(_at(mine, rate)) for rate in rates)])
     pairs = [(h3, h2) for h3 in known.values() for h2 in known.values() if (h3.http, h2.http) == ("3", "2")]
     for h3, h2 in pairs:
-        for packets in Packets:
+        for packets in PacketForm:
             ratios = [_ratio(_at(h3.among(packets), rate), _at(h2.among(packets), rate)) for rate in rates]
             if h3.family == h2.family and any(ratios):
                 rows.append([f"{h3.family}: h3 over h2", packets, *[""] * (PARTS - 2), *ratios])

@@ -254,8 +254,8 @@ def describe_confinement(place: Place, run_as: tuple[int, int] | None) -> dict[s
     Raises PlaceError if it cannot.
     """
     argv = [sys.executable, "-P", "-m", "core.system.confine", *(() if run_as is None else ("{}:{}".format(*run_as),))]
-    found: dict[str, Any] = json.loads(place.run(argv).check(doing="giving up a client's rights").stdout)
-    return found
+    document: dict[str, Any] = json.loads(place.run(argv).check(doing="giving up a client's rights").stdout)
+    return document
 
 
 def _ending(returncode: int) -> str:

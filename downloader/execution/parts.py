@@ -24,7 +24,7 @@ class Part(StrEnum):
     CLIENT_END = "client_end"
     """From the last byte to the client's end: hash, document, close."""
     PAUSE = "pause"
-    """Of quirks."""
+    """Pauses of quirks."""
     SETTLE = "settle"
     """Until no packet is in flight any more."""
     CAPTURE_END = "capture_end"

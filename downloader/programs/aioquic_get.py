@@ -305,6 +305,8 @@ def _download(document: Document, trusted: crypto.X509Store, configuration: Quic
         except OSError as error:
             cause = classify_os_error(error, connected=values["connect_s"] is not None)
             document.fail(cause or Failure.UNKNOWN, str(error))
+        except MemoryError:
+            raise  # a crash: what it holds is bounded (core.system.confine)
         except Exception as error:
             document.fail(Failure.UNKNOWN, f"{type(error).__name__}: {error}")
         if values["connect_s"] is not None:

@@ -207,6 +207,8 @@ def download(options: Options) -> Document:
     except BudgetSpentError:
         if document.values["outcome"] != Outcome.OK:  # the signal arrived at the end
             document.spent()
+    except MemoryError:
+        raise  # a crash: what it holds is bounded (core.system.confine)
     except Exception as error:
         document.fail(*classify(error, document))
     for connection in adapter.connections:

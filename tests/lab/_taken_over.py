@@ -7,12 +7,15 @@ import os
 import platform
 import signal
 import struct
+import time
 from types import TracebackType
 
 KNOWN = platform.machine() == "x86_64"
 OPEN, CONNECT, SOCKET, FORK, EXECVE, KILL, PTRACE, MMAP, BIND, UNSHARE = 2, 42, 41, 57, 59, 62, 101, 9, 49, 272
 """Numbers of x86_64."""
 
+_SYSTEM_CALL = 0x050F
+_CONT = 7
 _PEEK, _POKE, _STEP, _GET, _SET, _KILL, _SEIZE, _INTERRUPT = 2, 5, 9, 12, 13, 8, 0x4206, 0x4207
 _ALL = 0x40000000  # __WALL
 _REGISTERS = 27
@@ -40,14 +43,17 @@ class TakenOver:
 
     def __enter__(self) -> TakenOver:
         _ptrace(_SEIZE, self.pid)
-        _ptrace(_INTERRUPT, self.pid)
-        os.waitpid(self.pid, _ALL)
         self._registers = (ctypes.c_ulong * _REGISTERS)()
-        _ptrace(_GET, self.pid, 0, ctypes.byref(self._registers))
-        self._call = self._registers[_RIP] - 2
-        word = _ptrace(_PEEK, self.pid, self._call) & 0xFFFF
-        assert word == 0x050F, f"process {self.pid} waits in no system call ({word:#x})"
-        return self
+        for _ in range(100):
+            _ptrace(_INTERRUPT, self.pid)
+            os.waitpid(self.pid, _ALL)
+            _ptrace(_GET, self.pid, 0, ctypes.byref(self._registers))
+            self._call = self._registers[_RIP] - 2
+            if _ptrace(_PEEK, self.pid, self._call) & 0xFFFF == _SYSTEM_CALL:
+                return self
+            _ptrace(_CONT, self.pid)  # between its first packet and its wait
+            time.sleep(0.05)
+        raise AssertionError(f"process {self.pid} waits in no system call")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

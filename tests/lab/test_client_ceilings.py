@@ -20,7 +20,7 @@ from analysis.measures.selection import DEFAULT, Selection
 from analysis.report import report
 from core.domain import Download
 from core.files import ladder, store
-from core.files.ladder import Packets, Transfer, fastest
+from core.files.ladder import PacketForm, Transfer, fastest
 from core.terminal import show_progress
 from downloader import clients
 from tests.lab import _fault_world as faults
@@ -76,7 +76,7 @@ def calibrated(world: faults.World) -> dict[str, float]:
     """Client -> its ceiling here; the rates of the campaign are far below each."""
     chosen = [clients.ALL[name] for name in ("requests", "curl-h1", "curl-h3")]
     with show_progress() as progress:
-        found = calibrate.measure(chosen, 0.1, rates=(), packets=[Packets.SINGLE], progress=progress)
+        found = calibrate.measure(chosen, 0.1, rates=(), packets=[PacketForm.SINGLE], progress=progress)
     stored(world).parent.mkdir(exist_ok=True)
     now = ceilings.circumstances()
     ceilings.save(found, path=stored(world), now=now, measured_at="2026-11-24", seconds=0.1, busy_share=0.0)
@@ -159,11 +159,11 @@ class Ladder:
     noise: Sequence[Noise]
     """Just before and just after: on two cores a client and its server are busy enough between."""
 
-    def at(self, client: str, packets: Packets, rate: float | None) -> Transfer | None:
+    def at(self, client: str, packets: PacketForm, rate: float | None) -> Transfer | None:
         chosen = (t for t in self.clients[client] if (t.packets, t.offered_mbit_s) == (packets, rate))
         return fastest(chosen)
 
-    def cost(self, client: str, packets: Packets) -> float:
+    def cost(self, client: str, packets: PacketForm) -> float:
         """CPU-s/GB without a limit."""
         found = self.at(client, packets, None)
         return math.nan if found is None or found.client_cpu_s_per_gb is None else found.client_cpu_s_per_gb
@@ -184,13 +184,15 @@ def climb() -> Ladder:
 
 def astray(found: Ladder) -> list[str]:
     """What of a calibration is not as on two quiet cores."""
-    over = {packets: found.cost("curl-h3", packets) / found.cost("curl-h2", packets) for packets in Packets}
-    wrong = [] if over[Packets.MERGED] >= 1.5 and over[Packets.SINGLE] <= 1.3 else [f"h3 over h2: {over}"]
-    rates = [fastest(t for t in found.clients[name] if t.packets is Packets.SINGLE) for name in ("curl-h1", "requests")]
+    over = {packets: found.cost("curl-h3", packets) / found.cost("curl-h2", packets) for packets in PacketForm}
+    wrong = [] if over[PacketForm.MERGED] >= 1.5 and over[PacketForm.SINGLE] <= 1.3 else [f"h3 over h2: {over}"]
+    rates = [
+        fastest(t for t in found.clients[name] if t.packets is PacketForm.SINGLE) for name in ("curl-h1", "requests")
+    ]
     h1, own = (0.0 if one is None or one.mbit_s is None else one.mbit_s for one in rates)
     wrong += [] if h1 >= 2 * own > 0 else [f"curl-h1 {h1:.0f}, requests {own:.0f} Mbit/s"]
     for name in found.clients.keys() - {"requests", "aioquic"}:
-        at = [found.at(name, packets, 1_000) for packets in Packets]
+        at = [found.at(name, packets, 1_000) for packets in PacketForm]
         wrong += [] if all(one and (one.mbit_s or 0) >= 920 for one in at) else [f"{name} at 1,000 Mbit/s: {at}"]
     return [*wrong, *([f"it took {found.seconds:.0f} s"] if found.seconds > 180 else [])]
 

@@ -332,6 +332,7 @@ def test_a_hostile_client_is_bounded_and_a_record(
     body, reason = HOSTILE[name]
     program = tmp_path / f"hostile-{name}"
     start = f"#!{sys.executable}\nimport os, signal, sys, time\nsys.path.insert(0, {str(PAGE.parents[2])!r})\n"
+    start += "if '--version' in sys.argv: sys.exit()\n"
     confined = "from core.system.confine import confine\nconfine(port=None)\n"
     program.write_text(start + confined + body + "\n")
     program.chmod(0o755)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from core.files.ladder import Packets
+from core.files.ladder import PacketForm
 from core.terminal import show_progress
 from downloader import clients
 from vantage.doctor import calibrate
@@ -100,7 +100,7 @@ def test_the_offered_rate_holds_with_single_and_merged_packets() -> None:
         found = calibrate.measure([clients.ALL["curl-h1"]], 0.3, rates=(50, 50_000, 60_000), progress=progress)
     [transfers] = [one.transfers for one in found]
     assert not [one.fault for one in transfers if one.fault]
-    for packets in Packets:
+    for packets in PacketForm:
         limited = [t for t in transfers if t.packets is packets and t.offered_mbit_s is not None]
         assert [t.offered_mbit_s for t in limited][-1] == 50_000, "the first missed rate is the last"
         for one in limited:

@@ -114,6 +114,17 @@ def test_tcpdump(world: Any) -> None:
     assert all(row.outcome == "ok" for row in finish(world))
 
 
+@pytest.mark.soak
+def test_the_settings_process(world: Any) -> None:
+    def strike(child: Any) -> None:
+        os.kill(world.find("vantage.linux.settings", "net.ipv4.tcp_ecn"), signal.SIGKILL)
+
+    hit = Hit(world, strike)
+    sentence = hit.done.sentence(code=75)
+    assert "the process that writes kernel settings has ended; run the same command again" in sentence
+    assert all(row.outcome == "ok" for row in finish(world))
+
+
 KILLS = 5
 """Campaigns in which a client is killed, until the run in which that happened was not void; on a busy host some are."""
 

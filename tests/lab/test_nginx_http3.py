@@ -22,7 +22,7 @@ from vantage.servers.nginx import NGINX, STREAM_BUFFER_BYTES
 
 pytestmark = pytest.mark.lab
 
-RTT_S = 0.1
+RTT_S = 0.06
 BYTES = 1_000_000
 FAR = f"rtt_ms = {RTT_S * 1e3:g}, rate_mbit = 100"
 BY_NGINX = 'quic_server = "nginx"\n'

@@ -127,12 +127,9 @@ def test_a_prefix_that_loses_packets_falls_back_and_rises_again(bench: Bench, tm
             assert route.startswith("198.18.2.0/24 dev tun0 proto 213") and "initcwnd 3" in route
             assert "congctl cubic" in route  # what the host's route has, it has, too
             assert (bad.wait(120), good.wait(120)) == (0, 0)
-        page = subprocess.run(
-            ["curl", "-s", "--unix-socket", str(metrics), "http://x/metrics"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        curl, page = ["curl", "-s", "--unix-socket", str(metrics), "http://x/metrics"], ""
+        while "window_segments{" not in page and time.monotonic() < fell + 5:  # it is made once a second
+            page = subprocess.run(curl, capture_output=True, text=True, check=True).stdout
         with bench.fetch("bad", 20) as bad:
             bad.wait(60)
         bench.mend(1_000_000)
@@ -158,7 +155,7 @@ def test_a_prefix_that_loses_packets_falls_back_and_rises_again(bench: Bench, tm
     assert (good_row.connections, good_row.window, good_row.changes) == (2 * n, 10, 0)
     assert good_row.sent_again <= 0.1 * good_row.connections
     assert json.loads(last)["lost_events"] == 0
-    families = {family.name: family for family in text_string_to_metric_families(page.stdout)}
+    families = {family.name: family for family in text_string_to_metric_families(page)}
     [sample] = families["upshift_sender_window_segments"].samples
     assert sample.labels == {"prefix": "198.18.2.0/24"} and sample.value == 3
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from core.domain import Transport
 from core.files import ladder
-from core.files.ladder import Limit, Packets, Transfer
+from core.files.ladder import Limit, PacketForm, Transfer
 from vantage.doctor import ceilings as stored
 from vantage.doctor.ceilings import MeasuredCeiling, read_answer
 
@@ -109,7 +109,7 @@ def test_the_ceiling_is_the_fastest_transfer_and_drops_begin_at_the_lowest_offer
 
 
 def test_merged_packets_do_not_raise_a_ceiling() -> None:
-    merged = transfer(2_000.0, packets=Packets.MERGED, socket_drops=1)
+    merged = transfer(2_000.0, packets=PacketForm.MERGED, socket_drops=1)
     found = ceiling(REQUESTS, merged, transfer()).document()
     assert (found["ceiling_mbit_s"], found["first_drops_mbit_s"]) == (800.0, None)
     assert ceiling(REQUESTS, merged).document()["fault"] == "no transfer was made"
@@ -132,7 +132,7 @@ def step(rate: float | None, mbit_s: float, cost: float, **changes: object) -> T
 def test_clients_by_rate_and_h3_over_h2_of_a_family() -> None:
     h2 = Client("curl-h2", http="2", family="curl")
     h3 = Client("curl-h3", Transport.QUIC, "3", "curl")
-    merged = {"packets": Packets.MERGED}
+    merged = {"packets": PacketForm.MERGED}
     found = (
         ceiling(h2, step(None, 2_500, 1.0), step(1_000, 950, 1.2), step(None, 3_000, 0.5, **merged)),
         ceiling(h3, step(None, 1_100, 1.5), step(1_000, 940, 1.5, socket_drops=3), step(None, 900, 0.9, **merged)),

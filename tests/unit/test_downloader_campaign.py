@@ -107,6 +107,19 @@ def test_run_reads_the_topology_beside_the_campaign_file(tmp_path: Path) -> None
     assert campaign().description() == campaign().description() | {"lab": "anrw"}
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("nobody-of-that-name", "there is no user 'nobody-of-that-name'"),
+        ("root", "root is root, whose rights no client"),
+    ],
+)
+def test_a_client_user_has_to_be_an_ordinary_one(name: str, says: str, tmp_path: Path) -> None:
+    with show_progress() as progress, pytest.raises(UsageError, match=rf"^--client-user: {says}.*; name an ordinary"):
+        run_file(tmp_path / "c.toml", tmp_path / "out", progress=progress, client_user=name)
+    assert not (tmp_path / "out").exists()
+
+
 def test_several_processes_in_one_folder_are_refused_before_a_lab_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

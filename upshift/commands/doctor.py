@@ -17,7 +17,7 @@ import typer
 
 from core import terminal
 from core.files import ladder
-from core.files.ladder import Packets
+from core.files.ladder import PacketForm
 from core.system import process, this_host
 from core.terminal import show_progress
 from downloader import clients
@@ -158,7 +158,7 @@ def _calibrate(seconds: float, *, quick: bool, as_json: bool) -> None:
         warning = f"other programs use {busy:.0%} of this host's CPU time, so ceilings come out too low"
         typer.echo(f"upshift: {warning}; stop them, then calibrate again", err=True)
     with show_progress(as_json=as_json) as progress:
-        parts: dict[str, Any] = {"rates": (), "packets": (Packets.SINGLE,)} if quick else {}
+        parts: dict[str, Any] = {"rates": (), "packets": (PacketForm.SINGLE,)} if quick else {}
         measured = calibrate.measure(clients.ALL.values(), seconds, **parts, progress=progress)
     ceilings.save(
         measured,
@@ -220,6 +220,6 @@ def _print_ceilings(console: Console, calibration: Mapping[str, Any]) -> None:
     terminal.print_line(console, ladder.LEGEND)
     for client, entry in calibration["clients"].items():
         faults = Counter(transfer["fault"] for transfer in entry["transfers"] if transfer["fault"] is not None)
-        said = [f"{count} of its transfers failed: {fault}" for fault, count in faults.items()]
-        for fault in said or filter(None, [entry["fault"]]):
+        sentences = [f"{count} of its transfers failed: {fault}" for fault, count in faults.items()]
+        for fault in sentences or filter(None, [entry["fault"]]):
             console.print(Text(f"{client}: {fault}", style="yellow"))

@@ -30,7 +30,7 @@ from typing import Any
 from core.domain import Transport
 from core.errors import PlaceError, UpshiftError
 from core.files.config import build
-from core.files.ladder import MET_SHARE, RATES, Packets, Transfer, fastest
+from core.files.ladder import MET_SHARE, RATES, PacketForm, Transfer, fastest
 from core.reach import ENVIRONMENT_VARIABLE
 from core.system import process
 from core.system.place import Program
@@ -62,8 +62,8 @@ class Pair:
     Raises PlaceError if the kernel refuses.
     """
 
-    def __init__(self, packets: Packets = Packets.SINGLE) -> None:
-        self._merged = packets is Packets.MERGED
+    def __init__(self, packets: PacketForm = PacketForm.SINGLE) -> None:
+        self._merged = packets is PacketForm.MERGED
 
     def __enter__(self) -> Pair:
         self._stack = ExitStack()
@@ -226,7 +226,7 @@ class _Order:
     """The longest duration of a transfer."""
     rates: Sequence[float]
     """Offered to each client [Mbit/s]."""
-    packets: Sequence[Packets]
+    packets: Sequence[PacketForm]
     clients: Mapping[str, tuple[Transport, Sequence[str], Sequence[str]]]
     """Client -> transport, names of the server kinds, and command line."""
 
@@ -236,7 +236,7 @@ def measure(
     seconds: float,
     *,
     rates: Sequence[float] = RATES,
-    packets: Sequence[Packets] = tuple(Packets),
+    packets: Sequence[PacketForm] = tuple(PacketForm),
     progress: Progress,
 ) -> list[MeasuredCeiling]:
     """Every client's ceiling, and its transfers at these rates [Mbit/s]; each transfer takes at most `seconds`.
@@ -251,8 +251,8 @@ def measure(
     progress.update("calibrate", done=0, total=total)
     order = _Order(seconds=seconds, rates=rates, packets=packets, clients=able)
     with tempfile.TemporaryDirectory(prefix="upshift-ceilings-") as folder:
-        for done, (name, found) in enumerate(_ladders(order, Path(folder)) if able else (), 1):
-            transfers[name] += found
+        for done, (name, measured) in enumerate(_ladders(order, Path(folder)) if able else (), 1):
+            transfers[name] += measured
             faulty = sum(t.fault is not None for each in transfers.values() for t in each)
             progress.update("calibrate", done=done, total=total, failed=faulty, note=name)
     return [
@@ -273,8 +273,8 @@ def _ladders(order: _Order, folder: Path) -> Iterator[tuple[str, list[Transfer]]
         argv, prefix=private_namespace(), stdout=True, stderr=error_log, env=dict(module_environment())
     ) as child:
         for line in child.stdout or ():
-            client, found = json.loads(line)
-            yield client, [build(transfer, Transfer, where=client) for transfer in found]
+            client, transfers = json.loads(line)
+            yield client, [build(transfer, Transfer, where=client) for transfer in transfers]
         code = child.wait(_SPARE_S)
     if code != 0:
         lines = error_log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -290,7 +290,7 @@ class _Bench:
     pair: Pair
     folder: Path
     order: _Order
-    packets: Packets
+    packets: PacketForm
     client: str
 
     def calibrate(self) -> Iterator[Transfer]:
@@ -304,8 +304,8 @@ class _Bench:
             return
         with self._serving(best.server) as server:
             for rate in self.order.rates:
-                yield (found := self._transfer(server, best.server, rate))
-                if (found.mbit_s or 0.0) < MET_SHARE * rate:
+                yield (transfer := self._transfer(server, best.server, rate))
+                if (transfer.mbit_s or 0.0) < MET_SHARE * rate:
                     return
 
     @contextmanager
@@ -346,7 +346,7 @@ def main(arguments: list[str]) -> int:
         with Pair(packets) as pair:
             for client in order.clients:
                 bench = _Bench(pair=pair, folder=folder, order=order, packets=packets, client=client)
-                print(json.dumps([client, [asdict(found) for found in bench.calibrate()]]), flush=True)  # noqa: T201
+                print(json.dumps([client, [asdict(transfer) for transfer in bench.calibrate()]]), flush=True)  # noqa: T201
     return 0
 
 

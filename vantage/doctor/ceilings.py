@@ -18,7 +18,7 @@ import core
 from core.errors import UsageError
 from core.files.config import read_json
 from core.files.disk import write_json
-from core.files.ladder import Packets, Transfer, fastest, first_drops
+from core.files.ladder import PacketForm, Transfer, fastest, first_drops
 from core.system.place import Program
 from vantage.doctor.checks import BUSY_LIMIT
 from vantage.linux import environment
@@ -57,13 +57,13 @@ class MeasuredCeiling:
 
     client: Program
     transfers: Sequence[Transfer] = ()
-    """Of each kind of packets: one per server without a limit, then at rising rates."""
+    """For each kind of packets: one per server without a limit, then at rising rates."""
     fault: str | None = None
     """Why the client could not be tested."""
 
     def document(self) -> dict[str, Any]:
         """The stored form (schema 2 of `ceilings.json`). The ceiling is the highest rate of single packets."""
-        single = [transfer for transfer in self.transfers if transfer.packets is Packets.SINGLE]
+        single = [transfer for transfer in self.transfers if transfer.packets is PacketForm.SINGLE]
         best, fault = fastest(single), self.fault
         if fault is None and best is None:
             fault = next((t.fault for t in self.transfers if t.fault is not None), "no transfer was made")

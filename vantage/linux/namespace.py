@@ -98,9 +98,9 @@ class Namespace:
         attributes = [setting for setting in settings if isinstance(setting, RouteAttribute)]
         if sysctls.pop(NO_METRICS) == "1" and attributes == self._attributes:
             return Before(sysctls, {})
-        found = apply_settings(self._run, attributes, destinations=self._destinations)
+        before = apply_settings(self._run, attributes, destinations=self._destinations)
         self._attributes = attributes
-        return Before(sysctls, found.routes)
+        return Before(sysctls, before.routes)
 
     def restore(self) -> None:
         """Restores the values that the first `apply` found. May be called twice."""

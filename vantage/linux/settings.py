@@ -62,23 +62,23 @@ class SettingsProcess:
         return before
 
     def _ask(self, line: bytes) -> dict[str, Any]:
-        asked, told = self._child.stdin, self._child.stdout
-        assert asked is not None and told is not None  # noqa: S101 - started with pipes
+        stdin, stdout = self._child.stdin, self._child.stdout
+        assert stdin is not None and stdout is not None  # noqa: S101 - started with pipes
         deadline, answer = time.monotonic() + ANSWER_S, b""
         try:
-            asked.write(line)
-            asked.flush()
+            stdin.write(line)
+            stdin.flush()
             while not answer.endswith(b"\n"):
-                if not select.select([told], [], [], max(deadline - time.monotonic(), 0.0))[0]:
+                if not select.select([stdout], [], [], max(deadline - time.monotonic(), 0.0))[0]:
                     raise PlaceError("the process that writes kernel settings does not answer")
-                answer += (data := told.read1(65536))  # type: ignore[attr-defined]  # a buffered pipe
+                answer += (data := stdout.read1(65536))  # type: ignore[attr-defined]  # a buffered pipe
                 if not data:
                     raise BrokenPipeError
         except BrokenPipeError:
             remedy = "run the same command again"
             raise PlaceError("the process that writes kernel settings has ended", remedy=remedy) from None
-        found: dict[str, Any] = json.loads(answer)
-        return found
+        document: dict[str, Any] = json.loads(answer)
+        return document
 
     def stop(self) -> None:
         """Ends it. May be called twice."""

@@ -31,14 +31,14 @@ STREAM_BUFFER_BYTES = 65_536
 
 def _nginx() -> str:
     """The program. Raises PlaceError if there is none, with HTTP/3 or without."""
-    found = (path for name in ("nginx", "nginx-http3") if (path := find_program(name)))
-    return next(filter(_has_http3, found), None) or require("nginx", package=_PACKAGE)
+    paths = (path for name in ("nginx", "nginx-http3") if (path := find_program(name)))
+    return next(filter(_has_http3, paths), None) or require("nginx", package=_PACKAGE)
 
 
 @lru_cache(maxsize=8)
 def _has_http3(path: str) -> bool:
-    said = run((path, "-V")).stderr
-    return "nginx/1.26." in said and "http_v3_module" in said
+    built = run((path, "-V")).stderr
+    return "nginx/1.26." in built and "http_v3_module" in built
 
 
 def _http3_missing() -> str | None:
