@@ -16,7 +16,7 @@ import typer
 
 from core.errors import UsageError
 from core.outreach import arguments
-from survey.survey import Results, Site, Survey, SurveyOptions
+from survey.surveys import Results, Site, Survey, SurveyOptions
 
 if TYPE_CHECKING:
     from survey.charts import Chart, Scan

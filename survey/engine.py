@@ -27,7 +27,7 @@ from core.system import process
 from core.terminal import Progress
 from survey.access import Access, NotAskedError
 from survey.subjects import Source, Subject
-from survey.survey import PLANNED, Context, Record, Remark, Site, Survey, SurveyOptions, Visit
+from survey.surveys import PLANNED, Context, Record, Remark, Site, Survey, SurveyOptions, Visit
 
 _KNOWN = ("provider", "server_ip", "alt_svc", "url", "mime_type")
 """Fields of a subject besides domain and rank."""

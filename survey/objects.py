@@ -18,7 +18,7 @@ from survey.figures import Breakdown, Figures, Share, cell, clustered
 from survey.iw.figures import size_of, window
 from survey.iw.record import IwRecord
 from survey.iw.votes import ETHERNET_MSS
-from survey.survey import Results
+from survey.surveys import Results
 
 LINES = {f"{segments} segments": segments * ETHERNET_MSS for segments in (3, 4, 10, 32)}
 """Windows of RFC 3390 (at MSS 1460), RFC 3390 (as segments), RFC 6928 and large CDNs -> their size [bytes]."""

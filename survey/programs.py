@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from core.errors import PlaceError
-from survey.survey import Start
+from survey.surveys import Start
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")

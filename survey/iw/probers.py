@@ -20,7 +20,7 @@ from survey.iw.visit import IwVisitor, Wanted
 from survey.iw.wire import MOST_ARRIVALS, ProbeReply, ProbeRequest, Scheme, decode, encode, reply_bytes
 from survey.programs import ProberPool, ProberProgram
 from survey.subjects import Subject
-from survey.survey import Context, Remark, Visit
+from survey.surveys import Context, Remark, Visit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

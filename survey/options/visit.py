@@ -17,7 +17,7 @@ from survey.options.prober import REPLY, REQUEST, TcpInfo, parse_tcp_info
 from survey.options.record import LOCAL_FAULTS, SHAKEN, OptionsRecord, failure_of
 from survey.programs import ProberPool, ProberProgram
 from survey.subjects import Subject
-from survey.survey import Context, Visit
+from survey.surveys import Context, Visit
 
 Peer = tuple[str, int]
 """Address and TCP port."""

@@ -18,7 +18,7 @@ from survey.quic.exchange import ExchangeRequest, ExchangeResult, exchange
 from survey.quic.negotiate import NegotiationAnswer, NegotiationKind, Negotiator
 from survey.quic.record import QuicCause, QuicRecord
 from survey.subjects import Subject
-from survey.survey import Context, Remark, Visit
+from survey.surveys import Context, Remark, Visit
 
 SPOKEN = (wire.VERSION_1, wire.VERSION_2)
 """Versions that we can connect with."""

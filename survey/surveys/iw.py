@@ -17,7 +17,7 @@ from survey.iw.figures import figures
 from survey.iw.record import IwRecord
 from survey.iw.wire import LARGEST_MSS, MOST_PIPELINED, SMALLEST_MSS, ProbeVerdict
 from survey.subjects import Source, read_subjects
-from survey.survey import Context, Survey, SurveyOptions, Visit
+from survey.surveys import Context, Survey, SurveyOptions, Visit
 
 MSS = (64, 128, 536, 1200)
 

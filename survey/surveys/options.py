@@ -11,7 +11,7 @@ import typer
 
 from survey.options.prober import WANTED
 from survey.options.record import OptionsRecord, figures
-from survey.survey import Context, Survey, Visit
+from survey.surveys import Context, Survey, Visit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

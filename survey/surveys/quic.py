@@ -13,7 +13,7 @@ import typer
 
 from core.outreach import arguments
 from survey.quic.record import NOT_ASKED, QuicCause, QuicRecord, figures
-from survey.survey import Context, Survey, Visit
+from survey.surveys import Context, Survey, Visit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

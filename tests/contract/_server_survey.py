@@ -12,7 +12,7 @@ import typer
 
 from survey.figures import Breakdown, Figures, shares_by_group, wilson
 from survey.subjects import Subject
-from survey.survey import Context, Survey, each
+from survey.surveys import Context, Survey, each
 
 MOST_BYTES = 8_192
 """Of a response's head that are read."""

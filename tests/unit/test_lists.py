@@ -16,8 +16,7 @@ import crawler.run
 from core.errors import UsageError
 from core.outreach.lists import TopList, domain_of
 from survey.engine import plan_of
-from survey.survey import SurveyOptions
-from survey.surveys import ALL
+from survey.surveys import ALL, SurveyOptions
 
 RANKED = "1,google.com\r\n2,Example.ORG\r\n3,b.example\r\n"
 WANT = [(1, "google.com"), (2, "example.org"), (3, "b.example")]

@@ -16,8 +16,7 @@ from core.errors import UsageError
 from core.outreach.arguments import AsJson
 from survey.command import command, figures
 from survey.options.prober import wrong_settings
-from survey.survey import Site
-from survey.surveys import ALL
+from survey.surveys import ALL, Site
 
 if TYPE_CHECKING:
     from core.system.place import Prober
