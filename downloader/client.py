@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from core.domain import Failure, Outcome, Transport
+from core.domain import FAILURE_CODES, Failure, FailureCode, Outcome, Transport
 from core.errors import PlaceError, UsageError, use_one_of
 from core.system.process import find_program, is_debug_build, refuse_debug_build
 from core.untrusted import last_line, scrub
@@ -108,6 +108,8 @@ class ClientResult:
     failure: Failure | None
     failure_detail: str | None
     started_at: float
+    failure_code: FailureCode | None = None
+    failure_number: int | None = None
     setup_s: float | None = None
     client_version: str | None = None
     http_status: int | None = None
@@ -192,6 +194,9 @@ def parse_document(stdout: str) -> ClientResult:
         raise AnswerError("the answer lacks outcome, failure, failure_detail or started_at") from None
     if (result.outcome is Outcome.OK) != (result.failure is None):
         raise AnswerError(f"the answer says {result.outcome} with the cause {result.failure}")
+    words = FAILURE_CODES.get(result.failure, frozenset()) if result.failure is not None else frozenset()
+    if result.failure_code is not None and result.failure_code not in words:
+        raise AnswerError(f"the answer says {result.failure} with the second word {result.failure_code}")
     if result.outcome is Outcome.OK and (result.last_byte_s is None or result.body_sha256 is None):
         raise AnswerError("the answer says ok without a time or a hash")
     return _challenged(result)
@@ -203,7 +208,24 @@ def _challenged(result: ClientResult) -> ClientResult:
     if page is None:
         return result
     failure, detail = page
-    return replace(result, outcome=Outcome.FAILED, failure=failure, failure_detail=detail)
+    failed = replace(result, outcome=Outcome.FAILED, failure=failure, failure_detail=detail)
+    return replace(failed, failure_code=None, failure_number=None)
+
+
+def _phase(result: ClientResult, transport: Transport, *, times_connect: bool) -> FailureCode | None:
+    """What was under way when nothing more came, or the connection ended; None if the client does not tell."""
+    over_quic, timed_out = transport is Transport.QUIC, result.failure is Failure.CONNECT_TIMEOUT
+    if result.headers_s is not None:
+        return FailureCode.IN_BODY
+    if (result.connect_s if over_quic else result.tls_s) is not None:
+        return FailureCode.BEFORE_HEADERS
+    if over_quic:
+        return FailureCode.QUIC_UNANSWERED if timed_out else FailureCode.IN_HANDSHAKE
+    if not times_connect:
+        return None
+    if result.connect_s is None:
+        return FailureCode.SYN_UNANSWERED if timed_out else FailureCode.IN_HANDSHAKE
+    return FailureCode.TLS_UNANSWERED if timed_out else FailureCode.IN_TLS
 
 
 def _checked(name: str, declared: str, value: Any) -> Any:
@@ -215,6 +237,8 @@ def _checked(name: str, declared: str, value: Any) -> Any:
             return Outcome(value)
         if name == "failure":
             return Failure(value)
+        if name == "failure_code":
+            return FailureCode(value)
     except ValueError:
         raise AnswerError(f"the answer has an unknown {name}: {scrub(str(value), most=40)}") from None
     kinds = _EXPECTED[declared.partition("[")[0].partition(" ")[0]]
@@ -283,6 +307,8 @@ class Client:
     """A module of `downloader.programs` with a `main(argv) -> int`, or the name of a binary beside our interpreter."""
     family: str = ""
     """What it shares program and libraries with; by default its name. Within a family only the transport differs."""
+    times_connect: bool = True
+    """Whether it tells when TCP's handshake was complete (`connect_s`)."""
     window_bytes: int | None = None
     """The most that it lets a server send ahead on a connection; None: the kernel's, or that of an option."""
     variant: tuple[str, ...] = ()
@@ -310,6 +336,13 @@ class Client:
     def is_python(self) -> bool:
         """Whether the program is forked from a warm interpreter."""
         return self.program.startswith(PROGRAMS)
+
+    def result(self, stdout: str) -> ClientResult:
+        """What its output says; how far it got is the second word on a time-out or a reset. Raises AnswerError."""
+        result = self.parse(stdout)
+        if result.failure not in (Failure.CONNECT_TIMEOUT, Failure.CONNECTION_RESET):
+            return result
+        return replace(result, failure_code=_phase(result, self.transport, times_connect=self.times_connect))
 
     def missing(self) -> str | None:
         """Why this client cannot run here, as one sentence; None if it can."""

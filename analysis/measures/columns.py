@@ -113,6 +113,7 @@ class Downloads:
     """Within the measurement run, from 1; warm-ups have less."""
     outcome: Texts
     failure: Texts
+    failure_code: Texts
     last_byte_s: Floats
     """NaN: not reached."""
     budget_s: Floats

@@ -34,8 +34,8 @@ _RUN_TEXTS = ("campaign", "vantage", "domain", "url")
 """Columns of `schemas.RUN_KEY` that are texts."""
 
 _TEXTS = (
-    *("configuration", "client", "transport", "provider", "outcome", "failure", "host_disturbance"),
-    *("treatment_reason", "void_reason", "cache_state", "identity_flags"),
+    *("configuration", "client", "transport", "provider", "outcome", "failure", "failure_code"),
+    *("host_disturbance", "treatment_reason", "void_reason", "cache_state", "identity_flags"),
 )
 _OTHERS = (
     *("position", "body_bytes", "first_byte_s", "last_byte_s", "budget_s", "transfer_cpu_s", "run_delay_s"),

@@ -44,6 +44,8 @@ class Table1Row:
     censored: int
     causes: Mapping[str, int]
     """Cause -> failed and censored downloads."""
+    codes: Mapping[str, int]
+    """`CAUSE: SECOND WORD` -> those of them that have one (`core.domain.FailureCode`)."""
 
     @property
     def ok_share(self) -> float:
@@ -90,6 +92,8 @@ class ConfigurationRow:
     void: int
     """Attempts in void measurement runs, which were repeated."""
     causes: Mapping[str, int]
+    codes: Mapping[str, int]
+    """`CAUSE: SECOND WORD` -> downloads, as in `Table1Row`."""
     reasons: Mapping[str, int]
     """Reason (`core.domain.TreatmentReason`) -> downloads with `treatment_ok` false, in runs that were not void."""
     void_reasons: Mapping[str, int]
@@ -112,7 +116,7 @@ def table1(dataset: Dataset) -> list[Table1Row]:
     )
     planned = counts(*groups, where=~d.is_warmup)
     by_outcome = _by_outcome(d, groups, ~d.is_warmup)
-    of_cause = _by_cause(d, groups, ~d.is_warmup)
+    of_cause, of_code = _by_cause(d, groups, ~d.is_warmup), _by_code(d, groups, ~d.is_warmup)
     rows = [
         Table1Row(
             vantage=vantages[v],
@@ -123,6 +127,7 @@ def table1(dataset: Dataset) -> list[Table1Row]:
             failed=int(by_outcome[Outcome.FAILED][v, t, p]),
             censored=int(by_outcome[Outcome.CENSORED][v, t, p]),
             causes=_frequent(of_cause[0], of_cause[1][v, t, p]),
+            codes=_frequent(of_code[0], of_code[1][v, t, p]),
         )
         for v, t, p in np.argwhere(planned).tolist()
     ]
@@ -156,7 +161,7 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
         "slow_handshakes": d.slow_handshake == 1,
     }
     numbers = {what: counts(group, where=rows) for what, rows in chosen.items()}
-    causes = _by_cause(d, (group,), None)
+    causes, words = _by_cause(d, (group,), None), _by_code(d, (group,), None)
     reasons = counts(group, _coded(d.treatment_reason), where=refuted & ~d.is_void & (d.treatment_reason.codes >= 0))
     void = counts(group, _coded(d.void_reason), where=d.is_void)
     sides = [(texts.names, counts(group, _coded(texts))) for texts in (d.client, d.transport)]
@@ -174,6 +179,7 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
                 **{what: 0 if code is None else int(number[code]) for what, number in numbers.items()},
                 void=voids[name],
                 causes={} if code is None else _frequent(causes[0], causes[1][code]),
+                codes={} if code is None else _frequent(words[0], words[1][code]),
                 reasons={} if code is None else _frequent(d.treatment_reason.names, reasons[code]),
                 void_reasons={} if code is None else _frequent(d.void_reason.names, void[code]),
             )
@@ -198,6 +204,14 @@ def _by_cause(d: Downloads, groups: Sequence[tuple[Codes, int]], where: Mask | N
     failed = ~d.outcome.are(Outcome.OK)
     cause = d.failure.filled(Failure.UNKNOWN)
     return cause.names, counts(*groups, _coded(cause), where=failed if where is None else failed & where)
+
+
+def _by_code(d: Downloads, groups: Sequence[tuple[Codes, int]], where: Mask | None) -> tuple[tuple[str, ...], Ints]:
+    """The same by cause and second word, of the downloads that have both."""
+    both = (d.failure.codes >= 0) & (d.failure_code.codes >= 0)
+    found = counts(*groups, _coded(d.failure), _coded(d.failure_code), where=both if where is None else both & where)
+    names = tuple(f"{failure}: {code}" for failure in d.failure.names for code in d.failure_code.names)
+    return names, found.reshape(*found.shape[:-2], len(names))
 
 
 def _frequent(names: Sequence[str], numbers: Ints) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,19 +18,27 @@ _MAX_LISTED = 500
 
 
 def cause_table(states: Sequence[tables.ConfigurationRow]) -> tuple[list[str], list[tuple[str, list[int]]]]:
-    """Configurations with downloads that are not ok, and their number for each cause."""
+    """Configurations with downloads that are not ok, and their number for each cause and its second words."""
     names = [row.configuration for row in states if row.causes]
-    total: dict[str, int] = {}
-    for row in states:
-        for cause, count in row.causes.items():
-            total[cause] = total.get(cause, 0) + count
-    by_name = {row.configuration: row.causes for row in states}
-    ordered = sorted(total, key=lambda cause: (-total[cause], cause))
+    by_name = {row.configuration: {**row.causes, **row.codes} for row in states}
+    total = sum((Counter(counts) for counts in by_name.values()), Counter[str]())
+
+    def rank(cause: str) -> tuple[int, str, int, str]:  # second words below their cause
+        first = cause.partition(": ")[0]
+        return (-total[first], first, 0 if cause == first else -total[cause], cause)
+
+    ordered = sorted(total, key=rank)
     return names, [(cause, [by_name[name].get(cause, 0) for name in names]) for cause in ordered]
 
 
 def _failure(d: Download, outcome: Outcome) -> str | None:
-    return f"{d.failure or ''} {d.failure_detail or ''}".strip() if d.outcome == outcome else None
+    return f"{words_of(d)} {d.failure_detail or ''}".strip() if d.outcome == outcome else None
+
+
+def words_of(d: Download) -> str:
+    """Both words on a failure, with the number that belongs to the second: `tls_error: alert 40`."""
+    number = "" if d.failure_number is None else f" {d.failure_number}"
+    return (d.failure or "") + ("" if d.failure_code is None else f": {d.failure_code}{number}")
 
 
 def _mismatch(d: Download) -> str | None:

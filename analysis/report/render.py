@@ -123,7 +123,7 @@ def configuration_cells(rows: Sequence[ConfigurationRow]) -> Cells:
     cells = [[*heading, "CPU-bound", "starved", "near ceiling", "repeated %", "why"]]
     for row in rows:
         void = {f"void: {reason.replace('_', ' ')}": count for reason, count in row.void_reasons.items()}
-        why = ", ".join(f"{cause} {count}" for cause, count in {**row.causes, **void}.items())
+        why = ", ".join([*causes_in_words(row), *(f"{cause} {count}" for cause, count in void.items())])
         ends = (row.ok, row.planned, row.failed, row.censored)
         numbers = (*ends, row.disturbed, row.mismatched, row.unusable, row.unproven)
         limits = [
@@ -136,6 +136,17 @@ def configuration_cells(rows: Sequence[ConfigurationRow]) -> Cells:
         ]
         cells.append([row.configuration, *map(str, numbers), *limits, f"{100 * row.void_share:.1f}", why])
     return cells
+
+
+def causes_in_words(row: Table1Row | ConfigurationRow) -> list[str]:
+    """`connection_reset 3 (in_body 2, in_tls 1)`: each cause with its second words."""
+    said = []
+    for cause, count in row.causes.items():
+        words = [
+            f"{key.partition(': ')[2]} {number}" for key, number in row.codes.items() if key.startswith(f"{cause}: ")
+        ]
+        said.append(f"{cause} {count}" + (f" ({', '.join(words)})" if words else ""))
+    return said
 
 
 def typical_interval(typical: Typical) -> str:

@@ -10,6 +10,7 @@ from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Record
 from analysis.measures.limiters import limiter_of
 from analysis.report import figures
+from analysis.report.checks import words_of
 from core.domain import Download, Failure, Outcome, Transport
 
 MAX_DOWNLOADS = 20_000
@@ -235,7 +236,7 @@ def _options(record: Record) -> str:
 
 def _why(record: Record) -> str:
     d = record.download
-    parts = [d.failure or "", _short(d.failure_detail)]
+    parts = [words_of(d), _short(d.failure_detail)]
     if d.outcome != Outcome.OK and d.http_status not in (None, 200):
         parts.append(f"status {d.http_status}")
     if d.void_reason is not None:

@@ -6,10 +6,12 @@ Mbit/s = 10^6 bit/s. Sizes are bytes.
 
 from core.domain.download import Download, Superseded, Transport
 from core.domain.outcome import (
+    FAILURE_CODES,
     CacheState,
     Disturbance,
     EcnDelivery,
     Failure,
+    FailureCode,
     Handshake,
     HostDisturbance,
     IdentityFlag,
@@ -35,6 +37,7 @@ from core.domain.plan import (
 )
 
 __all__ = [
+    "FAILURE_CODES",
     "CacheState",
     "Comparison",
     "Configuration",
@@ -43,6 +46,7 @@ __all__ = [
     "Download",
     "EcnDelivery",
     "Failure",
+    "FailureCode",
     "Handshake",
     "HostDisturbance",
     "IdentityFlag",

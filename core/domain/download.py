@@ -176,6 +176,10 @@ class Download:
     are empty."""
     client_http: str | None = None
     """The HTTP version that the client is for; None: any, as client and server agree."""
+    failure_code: str | None = None
+    """One of `FailureCode`, the second word on the failure; None: the first says all, or the client does not tell."""
+    failure_number: int | None = None
+    """The number that belongs to it: of a TLS alert, or an error code of HTTP/2, HTTP/3 or QUIC."""
     run: int | None = None
     """Number of the measurement run within its file, in the order of the rows; None: in no file yet."""
 

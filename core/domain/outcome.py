@@ -58,6 +58,118 @@ class Failure(StrEnum):
     UNKNOWN = "unknown"
 
 
+class FailureCode(StrEnum):
+    """The second word on a failure: what exactly happened. Closed, like `Failure`; `FAILURE_CODES` has which go where.
+
+    A client whose library does not tell leaves it out. Those with a number have it in `failure_number`.
+    """
+
+    NXDOMAIN = "nxdomain"
+    """There is no such name (RFC 1035, section 4.1.1: response code 3)."""
+    SERVFAIL = "servfail"
+    """The resolver could not answer (response code 2)."""
+    REFUSED = "refused"
+    """The resolver does not answer us (response code 5)."""
+    TIMEOUT = "timeout"
+    """No resolver answered in time."""
+    NO_ADDRESS = "no_address"
+    """The name exists, and has no address of the wanted kind."""
+    LAME = "lame"
+    """A referral in place of an answer: the server asked neither has the zone nor asks others (RFC 9499, section 7)."""
+    BAD_ANSWER = "bad_answer"
+    """An answer that is of no use: another response code, or a message that cannot be read."""
+
+    SYN_UNANSWERED = "syn_unanswered"
+    """TCP's handshake was not completed."""
+    TLS_UNANSWERED = "tls_unanswered"
+    """TCP's was, TLS's was not."""
+    QUIC_UNANSWERED = "quic_unanswered"
+    """QUIC's handshake, which has TLS's in it, was not completed."""
+
+    RST = "rst"
+    """The server answered the SYN with RST."""
+    ICMP_PORT = "icmp_port"
+    """ICMP: port unreachable (RFC 792; RFC 4443, section 3.1; so the other two)."""
+    ICMP_HOST = "icmp_host"
+    """ICMP: host unreachable, or forbidden by a router."""
+    ICMP_NET = "icmp_net"
+    """ICMP: network unreachable, or no route there."""
+    NO_ROUTE = "no_route"
+    """This host has no route to the address, or no address of that family."""
+    HOST_FIREWALL = "host_firewall"
+    """This host's own rules refuse the packets."""
+
+    IN_HANDSHAKE = "in_handshake"
+    """QUIC's handshake was under way, or TCP's."""
+    IN_TLS = "in_tls"
+    """TCP was connected, TLS's handshake under way."""
+    BEFORE_HEADERS = "before_headers"
+    """The handshakes were complete; the response had not begun."""
+    IN_BODY = "in_body"
+    """The response's header had come."""
+
+    EXPIRED = "expired"
+    NOT_YET_VALID = "not_yet_valid"
+    WRONG_NAME = "wrong_name"
+    UNKNOWN_CA = "unknown_ca"
+    """No trusted authority issued the certificate."""
+    SELF_SIGNED = "self_signed"
+    """The server's certificate is its own issuer, and not trusted."""
+
+    ALERT = "alert"
+    """A TLS alert ended the handshake, the peer's or ours; the number is the alert's (RFC 8446, section 6)."""
+    NOT_TLS = "not_tls"
+    """What came is not TLS."""
+    VERSION = "version"
+    """No common version of TLS."""
+
+    HTTP_SYNTAX = "http_syntax"
+    """The response is no valid HTTP message."""
+    BAD_LENGTH = "bad_length"
+    """Content-Length is not a number, or there are two that differ."""
+    UPGRADE = "upgrade"
+    """101 Switching Protocols, which nobody asked for."""
+    H2_CODE = "h2_code"
+    """An error of HTTP/2; the number is its code, if known (RFC 9113, section 7)."""
+    H3_CODE = "h3_code"
+    """An error of HTTP/3, for which we closed; the number is its code (RFC 9114, section 8.1)."""
+    QUIC_TRANSPORT = "quic_transport"
+    """An error of QUIC; the number is its code (RFC 9000, section 20.1)."""
+    VERSION_NEGOTIATION = "version_negotiation"
+    """No common version of QUIC."""
+
+
+_UNREACHED = frozenset(
+    {FailureCode.RST, FailureCode.ICMP_PORT, FailureCode.ICMP_HOST, FailureCode.ICMP_NET}
+    | {FailureCode.NO_ROUTE, FailureCode.HOST_FIREWALL}
+)
+
+FAILURE_CODES: Mapping[Failure, frozenset[FailureCode]] = {
+    Failure.DNS_ERROR: frozenset(
+        {FailureCode.NXDOMAIN, FailureCode.SERVFAIL, FailureCode.REFUSED, FailureCode.TIMEOUT}
+        | {FailureCode.NO_ADDRESS, FailureCode.LAME, FailureCode.BAD_ANSWER}
+    ),
+    Failure.CONNECT_TIMEOUT: frozenset(
+        {FailureCode.SYN_UNANSWERED, FailureCode.TLS_UNANSWERED, FailureCode.QUIC_UNANSWERED}
+    ),
+    Failure.CONNECTION_REFUSED: _UNREACHED | {FailureCode.QUIC_TRANSPORT},
+    Failure.NETWORK_UNREACHABLE: _UNREACHED,
+    Failure.CONNECTION_RESET: frozenset(
+        {FailureCode.IN_HANDSHAKE, FailureCode.IN_TLS, FailureCode.BEFORE_HEADERS, FailureCode.IN_BODY}
+    ),
+    Failure.TLS_CERTIFICATE: frozenset(
+        {FailureCode.EXPIRED, FailureCode.NOT_YET_VALID, FailureCode.WRONG_NAME}
+        | {FailureCode.UNKNOWN_CA, FailureCode.SELF_SIGNED}
+    ),
+    Failure.TLS_ERROR: frozenset({FailureCode.ALERT, FailureCode.NOT_TLS, FailureCode.VERSION}),
+    Failure.PROTOCOL_ERROR: frozenset(
+        {FailureCode.HTTP_SYNTAX, FailureCode.BAD_LENGTH, FailureCode.UPGRADE, FailureCode.H2_CODE}
+        | {FailureCode.H3_CODE, FailureCode.QUIC_TRANSPORT, FailureCode.VERSION_NEGOTIATION}
+    ),
+}
+"""Failure -> its second words; the others have none."""
+
+
 class VoidReason(StrEnum):
     """Why an attempt of a measurement run does not count. The vocabulary is closed, like `Failure`."""
 
@@ -73,6 +185,10 @@ class VoidReason(StrEnum):
     """Two downloads of the run had the same client port, so their packets cannot be told apart."""
     SLOT_ENDED = "slot_ended"
     """The run took longer than its worst case, and the vantage point's slot ended."""
+    CLOCK_STEPPED = "clock_stepped"
+    """The host's clock was set during the run, by more than 5 ms."""
+    CONNTRACK_INVALID = "conntrack_invalid"
+    """The host's connection tracking called packets of the run invalid, and dropped them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

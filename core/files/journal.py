@@ -22,8 +22,10 @@ from core.errors import UsageError, not_found
 from core.files.disk import check_room
 from core.files.schemas import build
 
-SCHEMA = 2
-"""Version of the tables and of the records in them."""
+SCHEMA = 3
+"""Version of the tables and of the records in them. Version 2 lacks the second words on failures; it is read, too."""
+
+_READ = (2, SCHEMA)
 
 FILE_NAME = "journal.sqlite"
 
@@ -82,7 +84,7 @@ class JournalReader:
         except sqlite3.DatabaseError as error:
             self._db.close()
             raise UsageError(f"not a valid journal ({error})", where=str(path), remedy="use another --out") from None
-        if self._version not in (0, SCHEMA):
+        if self._version not in (0, *_READ):
             self._db.close()
             what = f"the journal is of version {self._version}, this Upshift reads {SCHEMA}"
             remedy = "update Upshift" if self._version > SCHEMA else "use the Upshift that wrote it"

@@ -24,7 +24,7 @@ if typing.TYPE_CHECKING:
 SCHEMA_VERSIONS: Mapping[str, int] = {
     "targets": 1,
     "objects": 1,
-    "downloads": 3,
+    "downloads": 4,
     "superseded": 2,
     "pairs": 1,
     "survey_options": 1,
@@ -33,6 +33,9 @@ SCHEMA_VERSIONS: Mapping[str, int] = {
     "packets": 1,
 }
 """Kind of table -> schema version; 1 for a kind that is not listed, e.g. of a new survey."""
+
+READ_VERSIONS: Mapping[str, frozenset[int]] = {"downloads": frozenset({3})}
+"""Kind -> earlier versions that are read as well: the columns that they lack are empty (3: the second words)."""
 
 ROW_TYPES: Mapping[str, type] = {
     "targets": Target,
@@ -97,7 +100,7 @@ def with_metadata(schema: pa.Schema, kind: str) -> pa.Schema:
 
 
 def check_kind(schema: pa.Schema, path: Path, kind: str) -> None:
-    """Raises UsageError unless a file is of this kind, in the version of this Upshift."""
+    """Raises UsageError unless a file is of this kind, in a version that this Upshift reads."""
     actual = kind_in(schema)
     if actual != kind:
         raise UsageError(
@@ -108,7 +111,7 @@ def check_kind(schema: pa.Schema, path: Path, kind: str) -> None:
     version = (schema.metadata or {}).get(b"upshift.schema_version", b"").decode("ascii", "replace")
     if not version.isdecimal():
         raise UsageError("its schema version is missing", where=str(path), remedy="make it again")
-    if int(version) != version_of(kind):
+    if int(version) != version_of(kind) and int(version) not in READ_VERSIONS.get(kind, ()):
         is_newer = int(version) > version_of(kind)
         raise UsageError(
             f"it has schema version {version} of {kind}, this Upshift reads version {version_of(kind)}",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from core.domain import Configuration, Disturbance, Download, Failure, Target
+from core.domain import Configuration, Disturbance, Download, Failure, FailureCode, Target
 from core.errors import PlaceError, ReachError
 from core.reach import check_address, check_named
 from core.system.place import Place, Suitability, Watch
@@ -21,7 +21,15 @@ from downloader.execution.calls import Caller, CutError, Resolution
 from downloader.execution.capture import Capture, Captured, ip_bytes
 from downloader.execution.journal import Ended, Journal
 from downloader.execution.parts import Part, Parts
-from downloader.execution.records import Planned, complete, not_started, record, reused_port
+from downloader.execution.records import (
+    Planned,
+    clock_offset_s,
+    complete,
+    not_started,
+    record,
+    reused_port,
+    stepped_clock,
+)
 from downloader.limits.budget import interrupted_bytes, network_of
 from downloader.schedule.schedule import Cut
 
@@ -74,6 +82,7 @@ class _Address:
     looked_up: Resolution | None
     failure: Failure | None = None
     detail: str = ""
+    code: FailureCode | None = None
 
 
 class Attempt:
@@ -105,6 +114,7 @@ class Attempt:
 
     def make(self) -> tuple[list[Download], Disturbance | None]:
         """The downloads of the attempt, and why it is void, if it is."""
+        clock_s = clock_offset_s()
         fixed = self._look_up()
         if fixed.address is None and self._campaign.order != Order.PUBLISHED:
             downloads = [self._one(index, fixed) for index in range(len(self._run.configurations))]
@@ -136,7 +146,8 @@ class Attempt:
         verdict: Suitability | None = None if watch is None else watch.finish()
         done = complete(self.downloads, capture=self._vantage.relative(path), captured=captured, verdict=verdict)
         cut = None if self._cut is None else self._cut.void
-        return done, cut or (None if verdict is None else verdict.disturbed) or reused_port(done)
+        disturbed = (None if verdict is None else verdict.disturbed) or stepped_clock(clock_s, clock_offset_s())
+        return done, cut or disturbed or reused_port(done)
 
     def _look_up(self) -> _Address:
         """A fresh address that may be contacted, or why there is none."""
@@ -146,7 +157,7 @@ class Attempt:
             with self._parts.on(Part.LOOK_UP):
                 looked_up = self._caller.resolve(self._host, family=self._campaign.address_family)
             if not looked_up.addresses:
-                return _Address(None, looked_up, Failure.DNS_ERROR, looked_up.error or "no address")
+                return _Address(None, looked_up, Failure.DNS_ERROR, looked_up.error or "no address", looked_up.code)
             address = looked_up.addresses[0]
             check_address(address, self._place.allowed_prefixes)
             check_named(address, self._named)
@@ -203,7 +214,8 @@ class Attempt:
     def _download(self, configuration: Configuration, goal: _Address) -> ClientResult:
         self._check()
         if goal.address is None:
-            return not_started(goal.failure or Failure.UNKNOWN, goal.detail, at=time.time(), address=None)
+            failure = goal.failure or Failure.UNKNOWN
+            return not_started(failure, goal.detail, code=goal.code, at=time.time(), address=None)
         if goal.address != self._entered:  # now that packets are captured: a kill before this took no bytes
             self._entered = goal.address
             network = network_of(self._run.target, goal.address)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from core.domain import FailureCode
 from core.errors import PlaceError
 from core.system.place import Place
 from core.system.process import Child
@@ -73,6 +74,8 @@ class Resolution:
     cnames: tuple[str, ...]
     dns_s: float | None
     error: str | None
+    code: FailureCode | None = None
+    """The second word on `dns_error`."""
 
 
 class _Reader:
@@ -187,6 +190,7 @@ class Caller:
                 cnames=tuple(scrub(str(name)) for name in answer["cnames"]),
                 dns_s=answer["dns_s"],
                 error=answer["error"],
+                code=FailureCode(answer["code"]) if answer["code"] else None,
             )
         except (GoneError, ValueError, KeyError, TypeError) as error:
             return Resolution(addresses=(), cnames=(), dns_s=None, error=scrub(f"the look-up failed: {error}"))
@@ -214,7 +218,7 @@ class Caller:
         if reply.returncode != 0:
             return crashed(reply.stderr, why=_ending(reply.returncode), started_at=began, request=request)
         try:
-            return with_setup(client.parse(reply.stdout), called_at=began)
+            return with_setup(client.result(reply.stdout), called_at=began)
         except AnswerError as error:
             return crashed(reply.stderr, why=str(error), started_at=began, request=request)
 

@@ -100,6 +100,9 @@ class Journal(JournalReader):
             raise another_plan(self.path.parent, [])
         self._db.execute(_TIMES)
         with self._transaction():
+            self._db.execute(
+                f"PRAGMA user_version = {SCHEMA}"
+            )  # what is added is of this version; the rest still is read
             for (number,) in self._db.execute("SELECT number FROM runs WHERE state = 'running'").fetchall():
                 self._supersede(number, VoidReason.INTERRUPTED, None)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, VoidReason
+from core.domain import Configuration, Disturbance, Download, Failure, FailureCode, Outcome, Target, VoidReason
 from core.system.place import Suitability
 from downloader.campaign.configurations import recorded
 from downloader.client import Client, ClientResult
@@ -92,10 +93,17 @@ def _without_page(result: ClientResult, target: Target) -> ClientResult:
     return dataclasses.replace(result, outcome=Outcome.FAILED, failure=Failure.CHALLENGE_PAGE, failure_detail=why)
 
 
-def not_started(failure: Failure, detail: str, *, at: float, address: str | None) -> ClientResult:
+def not_started(
+    failure: Failure, detail: str, *, at: float, address: str | None, code: FailureCode | None = None
+) -> ClientResult:
     """The result for a client that was not called, because the download was impossible."""
     return ClientResult(
-        outcome=Outcome.FAILED, failure=failure, failure_detail=detail, started_at=at, server_ip=address
+        outcome=Outcome.FAILED,
+        failure=failure,
+        failure_code=code,
+        failure_detail=detail,
+        started_at=at,
+        server_ip=address,
     )
 
 
@@ -141,6 +149,31 @@ def reused_port(downloads: Sequence[Download]) -> Disturbance | None:
                 reason=VoidReason.PORT_REUSED, detail=f"{both} had the same client port, {download.local_port}"
             )
     return None
+
+
+CLOCK_STEP_S = 0.005
+"""How much the host's clock may be set during a run: times of clients and captures are compared within 5 ms."""
+
+
+def clock_offset_s() -> float:
+    """CLOCK_REALTIME less CLOCK_MONOTONIC [s]: it changes where the clock is set, not where it is slewed.
+
+    Of some readings the one counts that was interrupted least.
+    """
+    readings = []
+    for _ in range(5):
+        before, wall, after = time.monotonic(), time.time(), time.monotonic()
+        readings.append((after - before, wall - (before + after) / 2))
+    return min(readings)[1]
+
+
+def stepped_clock(before_s: float, after_s: float) -> Disturbance | None:
+    """Why a run is void between whose ends this offset of the clocks changed; None if it did not."""
+    step_s = after_s - before_s
+    if abs(step_s) <= CLOCK_STEP_S:
+        return None
+    detail = f"the host's clock was set by {1000 * step_s:+.1f} ms (the limit is {1000 * CLOCK_STEP_S:g} ms)"
+    return Disturbance(reason=VoidReason.CLOCK_STEPPED, detail=detail)
 
 
 def mark_void(downloads: Sequence[Download], why: Disturbance) -> list[Download]:

@@ -15,9 +15,13 @@ from aioquic.quic.connection import QuicReceiveContext
 from aioquic.quic.packet import QuicErrorCode, pull_quic_transport_parameters
 from OpenSSL import crypto
 
-from core.domain import Failure
+from core.domain import Failure, FailureCode
 from core.outreach.quic_engine import CERTIFICATE_ALERTS, CRYPTO_ERROR, RememberingConnection
+from downloader.programs import codes
 from downloader.programs.common import Options, no_certificates
+
+_MESSAGE_ERROR = 0x10E
+"""H3_MESSAGE_ERROR (RFC 9114, section 8.1): the connection is sound, the message is not."""
 
 
 class Http3(H3Connection):
@@ -37,6 +41,7 @@ class VerifyingConnection(RememberingConnection):
         self._trusted = trusted
         self.data_blocked = 0
         self.stream_data_blocked = 0
+        self.rejected: FailureCode | None = None
         super().__init__(configuration=configuration)
 
     def _handle_data_blocked_frame(self, context: QuicReceiveContext, frame_type: int, buf: Buffer) -> None:
@@ -53,27 +58,28 @@ class VerifyingConnection(RememberingConnection):
 
         def handle(message: Buffer) -> None:
             check_signature(message)
-            _verify(context, self._trusted)
+            self._verify(context)
 
         context._client_handle_certificate_verify = handle  # type: ignore[method-assign, assignment]
 
-
-def _verify(context: tls.Context, trusted: crypto.X509Store) -> None:
-    """Whether the server's certificate is for its name, and issued by a trusted authority. Raises an alert."""
-    leaf, name = context._peer_certificate, context._server_name
-    assert leaf is not None and name is not None  # noqa: S101 - the message with the certificate came before
-    match = service_identity.cryptography
-    try:
-        if _is_address(name):
-            match.verify_certificate_ip_address(leaf, name)
-        else:
-            match.verify_certificate_hostname(leaf, name)
-        chain = [crypto.X509.from_cryptography(issuer) for issuer in context._peer_certificate_chain]
-        crypto.X509StoreContext(trusted, crypto.X509.from_cryptography(leaf), chain).verify_certificate()
-    except (service_identity.CertificateError, service_identity.VerificationError, ValueError) as error:
-        raise tls.AlertBadCertificate(f"the certificate is not for {name} ({type(error).__name__})") from error
-    except crypto.X509StoreContextError as error:
-        raise tls.AlertBadCertificate(str(error)) from error
+    def _verify(self, context: tls.Context) -> None:
+        """Whether the server's certificate is for its name, and issued by a trusted authority. Raises an alert."""
+        leaf, name = context._peer_certificate, context._server_name
+        assert leaf is not None and name is not None  # noqa: S101 - the message with the certificate came before
+        match = service_identity.cryptography
+        try:
+            chain = [crypto.X509.from_cryptography(issuer) for issuer in context._peer_certificate_chain]
+            crypto.X509StoreContext(self._trusted, crypto.X509.from_cryptography(leaf), chain).verify_certificate()
+            if _is_address(name):
+                match.verify_certificate_ip_address(leaf, name)
+            else:
+                match.verify_certificate_hostname(leaf, name)
+        except crypto.X509StoreContextError as error:
+            self.rejected = codes.of_verification(error.errors[0])
+            raise tls.AlertBadCertificate(str(error)) from error
+        except (service_identity.CertificateError, service_identity.VerificationError, ValueError) as error:
+            self.rejected = FailureCode.WRONG_NAME
+            raise tls.AlertBadCertificate(f"the certificate is not for {name} ({type(error).__name__})") from error
 
 
 def _is_address(name: str) -> bool:
@@ -95,23 +101,34 @@ def parameters(data: bytes | None) -> dict[str, Any] | None:
     return {name: value for name, value in parsed.items() if isinstance(value, int) and value is not None}
 
 
-def closed_here(code: int, frame_type: int | None, reason: str) -> tuple[Failure, str]:
-    """Cause and detail if we closed because of what the peer sent."""
+def closed_here(code: int, frame_type: int | None, reason: str, rejected: FailureCode | None = None) -> codes.Ending:
+    """How it ended if we closed because of what the peer sent.
+
+    Args:
+        rejected: why the certificate was, if it was.
+    """
     if CRYPTO_ERROR <= code < CRYPTO_ERROR + 0x100 and frame_type is not None:
         alert = code - CRYPTO_ERROR
-        failure = Failure.TLS_CERTIFICATE if alert in CERTIFICATE_ALERTS else Failure.TLS_ERROR
-        return failure, f"TLS alert {alert}: {reason}"
-    return Failure.PROTOCOL_ERROR, f"the peer broke the protocol: error {code:#x} {reason}"
+        detail = f"TLS alert {alert}: {reason}"
+        if alert in CERTIFICATE_ALERTS:
+            return Failure.TLS_CERTIFICATE, detail, rejected, None
+        return Failure.TLS_ERROR, detail, *codes.of_alert(alert)
+    detail = f"the peer broke the protocol: error {code:#x} {reason}"
+    if frame_type is not None:
+        return Failure.PROTOCOL_ERROR, detail, FailureCode.QUIC_TRANSPORT, code
+    if code == _MESSAGE_ERROR:
+        return Failure.PROTOCOL_ERROR, detail, codes.of_message(reason), None
+    return Failure.PROTOCOL_ERROR, detail, FailureCode.H3_CODE, code
 
 
-def closed_there(code: int, by_application: bool, reason: str, established: bool) -> tuple[Failure, str]:
-    """Cause and detail if the peer closed before the body was complete."""
+def closed_there(code: int, by_application: bool, reason: str, established: bool) -> codes.Ending:
+    """How it ended if the peer closed before the body was complete."""
     shown = f"the peer closed the connection: {'HTTP/3' if by_application else 'QUIC'} error {code:#x} {reason}"
     if not by_application and CRYPTO_ERROR <= code < CRYPTO_ERROR + 0x100:
-        return Failure.TLS_ERROR, shown
+        return Failure.TLS_ERROR, shown, *codes.of_alert(code - CRYPTO_ERROR)
     if not by_application and code == QuicErrorCode.CONNECTION_REFUSED and not established:
-        return Failure.CONNECTION_REFUSED, shown
-    return Failure.CONNECTION_RESET, shown
+        return Failure.CONNECTION_REFUSED, shown, FailureCode.QUIC_TRANSPORT, code
+    return Failure.CONNECTION_RESET, shown, None, None
 
 
 def load_certificates(options: Options) -> crypto.X509Store:

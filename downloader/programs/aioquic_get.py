@@ -24,7 +24,8 @@ from aioquic.quic.events import HandshakeCompleted, QuicEvent, StreamReset
 from aioquic.quic.logger import QuicFileLogger
 from OpenSSL import crypto
 
-from core.domain import Failure, Outcome
+from core.domain import Failure, FailureCode, Outcome
+from downloader.programs import codes
 from downloader.programs.aioquic_connection import (
     Http3,
     VerifyingConnection,
@@ -38,7 +39,6 @@ from downloader.programs.common import (
     Options,
     WrongUseError,
     argument_parser,
-    classify_os_error,
     options_from,
 )
 from downloader.programs.kernel import socket_drops
@@ -139,6 +139,7 @@ class _Download:
     def _on_quic(self, event: QuicEvent) -> None:
         if isinstance(event, HandshakeCompleted):
             self.document.mark("connect_s")
+            codes.hear_icmp(self.sock, False)
             self.document.values["alpn"] = event.alpn_protocol
             self._request()
         elif isinstance(event, StreamReset) and event.stream_id == self.stream:
@@ -186,7 +187,9 @@ class _Download:
         if self.document.values["http_status"] is not None or is_interim:
             return None  # trailers, or an interim response
         if not (len(status) == 3 and status.isascii() and status.isdecimal()):
-            return self.document.fail(Failure.PROTOCOL_ERROR, "a response without a valid :status")
+            return self.document.fail(
+                Failure.PROTOCOL_ERROR, "a response without a valid :status", FailureCode.HTTP_SYNTAX
+            )
         self.document.values["http_version"] = "3"
         return self.document.take_headers(int(status), fields)
 
@@ -195,11 +198,12 @@ class _Download:
         here, event = self.quic.closed_here, self.quic._close_event
         values = self.document.values
         if here is not None:
-            self.document.fail(*closed_here(*here))
+            self.document.fail(*closed_here(*here, self.quic.rejected))
         elif event is not None:
             by_application = event.frame_type is None
             if event.reason_phrase == _NO_COMMON_VERSION:
-                return self.document.fail(Failure.PROTOCOL_ERROR, "the server speaks no version of QUIC that we speak")
+                detail = "the server speaks no version of QUIC that we speak"
+                return self.document.fail(Failure.PROTOCOL_ERROR, detail, FailureCode.VERSION_NEGOTIATION)
             if event.reason_phrase == "Idle timeout":
                 if values["connect_s"] is None:
                     self.document.fail(Failure.CONNECT_TIMEOUT, "idle timeout before the handshake completed")
@@ -217,6 +221,7 @@ def _open_socket(options: Options) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_DGRAM)
     sock.setblocking(False)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+    codes.hear_icmp(sock, True)
     sock.connect((options.address, options.port))
     return sock
 
@@ -294,7 +299,7 @@ def _download(document: Document, trusted: crypto.X509Store, configuration: Quic
     try:
         sock = _open_socket(options)
     except OSError as error:
-        document.fail(classify_os_error(error, connected=False) or Failure.UNKNOWN, str(error))
+        document.fail(*codes.of_os_error(error, None, connected=False, over_tcp=False))
         return
     with sock:
         values = document.values
@@ -303,8 +308,8 @@ def _download(document: Document, trusted: crypto.X509Store, configuration: Quic
         try:
             state.run()
         except OSError as error:
-            cause = classify_os_error(error, connected=values["connect_s"] is not None)
-            document.fail(cause or Failure.UNKNOWN, str(error))
+            connected = values["connect_s"] is not None
+            document.fail(*codes.of_os_error(error, codes.heard(sock), connected=connected, over_tcp=False))
         except MemoryError:
             raise  # a crash: what it holds is bounded (core.system.confine)
         except Exception as error:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import http
 import ipaddress
 import json
 import math
 import os
-import ssl
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -19,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from core.domain import Failure, Outcome
+from core.domain import Failure, FailureCode, Outcome
 from core.errors import UpshiftError
 from core.reach import ANYWHERE, IPNetwork, check_address, parse_prefixes
 from core.system.confine import NOBODY, confine, parse_user
@@ -94,12 +92,6 @@ _UNKNOWN_AT_FIRST = (
     "tls_group",
     *("local_ip", "local_port", "socket_drops"),
 )
-
-_NETWORK_ERRORS = frozenset(
-    {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EADDRNOTAVAIL}
-    | {errno.EAFNOSUPPORT, errno.EACCES, errno.EPERM, errno.EMSGSIZE}
-)
-_RESET_ERRORS = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
 
 
 class WrongUseError(Exception):
@@ -211,6 +203,8 @@ class Document:
             "client_version": package_version,
             "outcome": Outcome.FAILED,
             "failure": Failure.UNKNOWN,
+            "failure_code": None,
+            "failure_number": None,
             "failure_detail": None,
             "url": options.url,
             "response_headers": {},
@@ -253,10 +247,18 @@ class Document:
         """Sets a time to now."""
         self.values[name] = round(self.elapsed_s, 6)
 
-    def end(self, outcome: Outcome, failure: Failure | None = None, detail: str | None = None) -> None:
+    def end(
+        self,
+        outcome: Outcome,
+        failure: Failure | None = None,
+        detail: str | None = None,
+        code: FailureCode | None = None,
+        number: int | None = None,
+    ) -> None:
         """Sets the outcome."""
         self.is_over = True
         self.values |= {"outcome": outcome, "failure": failure, "failure_detail": scrub(detail) if detail else None}
+        self.values |= {"failure_code": code, "failure_number": number}
         if self._usage is not None and self.values["transfer_cpu_s"] is None:
             now = Usage.now(self._schedstat)
             self.values["transfer_cpu_s"] = now.cpu_since(self._usage)
@@ -267,9 +269,14 @@ class Document:
         self._usage = None
         self.values |= {"client_cpu_s": round(cpu_s, 6), "transfer_cpu_s": None, "run_delay_s": None}
 
-    def fail(self, failure: Failure, detail: str | None = None) -> None:
-        """Sets the outcome to failed, with this cause."""
-        self.end(Outcome.FAILED, failure, detail)
+    def fail(
+        self, failure: Failure, detail: str | None = None, code: FailureCode | None = None, number: int | None = None
+    ) -> None:
+        """Sets the outcome to failed, with this cause, its second word and that word's number.
+
+        The second word on a time-out and a reset is how far it got, which the caller sees (`downloader.client`).
+        """
+        self.end(Outcome.FAILED, failure, detail, code, number)
 
     def take_headers(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         """Takes a final response's status and the kept headers; fails if they end the download."""
@@ -286,13 +293,14 @@ class Document:
         }
         lengths = {value for name, value in fields if name == "content-length"}
         if any(not (length.isascii() and length.isdecimal() and len(length) < 19) for length in lengths):
-            return self.fail(Failure.PROTOCOL_ERROR, "content-length is not a number")
+            return self.fail(Failure.PROTOCOL_ERROR, "content-length is not a number", FailureCode.BAD_LENGTH)
         if len(lengths) > 1:
-            return self.fail(Failure.PROTOCOL_ERROR, "two values of content-length")
+            return self.fail(Failure.PROTOCOL_ERROR, "two values of content-length", FailureCode.BAD_LENGTH)
         if lengths:
             self.values["content_length"] = int(lengths.pop())
         if status == http.HTTPStatus.SWITCHING_PROTOCOLS:
-            return self.fail(Failure.PROTOCOL_ERROR, "101 Switching Protocols was not asked for")
+            detail = "101 Switching Protocols was not asked for"
+            return self.fail(Failure.PROTOCOL_ERROR, detail, FailureCode.UPGRADE)
         return None if status == http.HTTPStatus.OK else self.fail(Failure.HTTP_STATUS, f"status {status}")
 
     def take_body(self, data: bytes) -> None:
@@ -321,7 +329,7 @@ class Document:
         values = self.values
         got, length = values["body_bytes"], values["content_length"]
         if values["http_status"] is None:
-            return self.fail(Failure.PROTOCOL_ERROR, "the stream ended without a response")
+            return self.fail(Failure.PROTOCOL_ERROR, "the stream ended without a response", FailureCode.HTTP_SYNTAX)
         if length is not None and got < length:
             return self.fail(Failure.TRUNCATED_BODY, f"{got} of {length} bytes")
         if values["last_byte_s"] is None:  # an empty body is complete with its headers
@@ -376,23 +384,3 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         yield current
         behind = (current.__cause__, current.__context__, getattr(current, "reason", None), *current.args)
         queue += [part for part in behind if isinstance(part, BaseException)]
-
-
-def classify_os_error(error: OSError, *, connected: bool) -> Failure | None:
-    """The cause of an error of the system or of TLS; None if unknown. Specific before generic."""
-    match error:
-        case ssl.SSLCertVerificationError():
-            return Failure.TLS_CERTIFICATE
-        case ssl.SSLError():
-            return Failure.TLS_ERROR
-        case TimeoutError():
-            return (
-                Failure.CONNECTION_RESET if connected else Failure.CONNECT_TIMEOUT
-            )  # the kernel gave up retransmitting
-        case ConnectionRefusedError():
-            return Failure.CONNECTION_RESET if connected else Failure.CONNECTION_REFUSED
-        case ConnectionError():
-            return Failure.CONNECTION_RESET
-    if error.errno in _NETWORK_ERRORS:
-        return Failure.NETWORK_UNREACHABLE
-    return Failure.CONNECTION_RESET if error.errno in _RESET_ERRORS else None

@@ -20,15 +20,15 @@ from urllib.parse import quote
 
 import pycurl
 
-from core.domain import Failure, Outcome
+from core.domain import Failure, FailureCode, Outcome
 from core.errors import UpshiftError
 from core.reach import check_address
+from downloader.programs import codes
 from downloader.programs.common import (
     Document,
     Options,
     WrongUseError,
     argument_parser,
-    classify_os_error,
     no_certificates,
     options_from,
 )
@@ -84,6 +84,11 @@ _SENTENCES = {
 """What libcurl says -> the cause, where its codes differ from ours."""
 
 _TLS = re.compile(rb"SSL connection using (\S+) / (\S+) / (\S+)")
+_NO_VERDICT = (0, 1)
+_TLS_CODE = re.compile(r"error:([0-9A-F]{8}):SSL routines:")
+_ERRNO = re.compile(r"\(errno (\d+)\)")
+_H2_CODE = re.compile(r"\berr(?:or)? (\d+)\b")
+_BAD_FIELD = "Invalid HTTP header field"
 _ALPN = re.compile(rb"ALPN: server accepted (\S+)")
 
 
@@ -205,6 +210,7 @@ class _Download:
             with contextlib.suppress(OSError):
                 self._socket.getpeername()
                 self.document.mark("connect_s")
+                codes.hear_icmp(self._socket, False)
 
     def _note_start(self) -> None:
         """Moves the clock to the first packet: libcurl prepares QUIC for 2 ms after it has opened the socket."""
@@ -227,6 +233,7 @@ class _Download:
         made = socket.socket(family, kind, protocol)
         if self.over_udp:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
+        codes.hear_icmp(made, True)
         self._socket = made.dup()  # to query the kernel after libcurl has closed its own
         return made
 
@@ -240,6 +247,8 @@ class _Download:
 
     def _on_handshake(self, _there: str, here: str, _port: int, local_port: int) -> int:
         self.document.mark("connect_s" if self.over_udp else "tls_s")
+        if self.over_udp and self._socket is not None:
+            codes.hear_icmp(self._socket, False)
         self.document.values |= {"local_ip": here, "local_port": local_port}
         if self.over_udp:
             self.document.values["alpn"] = "h3"  # libcurl goes on with nothing else
@@ -269,7 +278,7 @@ class _Download:
         (first, *fields), self._lines = self._lines, []
         version, status, *_ = [*first.split(b" ", 2), b""]
         if not (len(status) == 3 and status.isdigit()):
-            self.document.fail(Failure.PROTOCOL_ERROR, "a response without a valid status")
+            self.document.fail(Failure.PROTOCOL_ERROR, "a response without a valid status", FailureCode.HTTP_SYNTAX)
         elif status[:1] != b"1" or status == b"101":
             self._is_final = True
             self.document.values["http_version"] = version.removeprefix(b"HTTP/").decode("ascii", "replace")
@@ -297,12 +306,36 @@ class _Download:
             return document.fail(Failure.CONNECTION_RESET, f"the server closed the connection: {text}")
         if "ERR_IDLE_CLOSE" in text:
             return document.end(Outcome.CENSORED, Failure.STALLED, "idle timeout: the peer fell silent")
-        number = self._easy.getinfo(pycurl.OS_ERRNO)
-        by_system = classify_os_error(OSError(number, text), connected=connected) if number else None
+        detail = f"libcurl {code}: {text}"
+        icmp = None if self._socket is None or connected else codes.heard(self._socket)
         said = " ".join((text, *self._said[-_LAST_SENTENCES:]))
+        sending = _ERRNO.search(said)
+        if number := self._easy.getinfo(pycurl.OS_ERRNO) or (int(sending[1]) if sending and not connected else 0):
+            over_tcp = not self.over_udp
+            ending = codes.of_os_error(OSError(number, text), icmp, connected=connected, over_tcp=over_tcp)
+            if ending[0] is not Failure.UNKNOWN:
+                return document.fail(ending[0], detail, *ending[2:])
+        if icmp is not None and (word := codes.of_network(None, icmp, over_tcp=False)) is not None:
+            refused = word is FailureCode.ICMP_PORT
+            return document.fail(Failure.CONNECTION_REFUSED if refused else Failure.NETWORK_UNREACHABLE, detail, word)
         by_sentence = next((failure for words, failure in _SENTENCES.items() if words in said), None)
-        by_code = _CODES.get(code, Failure.UNKNOWN)
-        return document.fail(by_system or by_sentence or by_code, f"libcurl {code}: {text}")
+        failure = by_sentence or _CODES.get(code, Failure.UNKNOWN)
+        return document.fail(failure, detail, *self._second_word(failure, code, said))
+
+    def _second_word(self, failure: Failure, code: int, said: str) -> codes.Coded:
+        """What libcurl's code and sentences add to the cause."""
+        if failure is Failure.TLS_CERTIFICATE:
+            rejected = self._easy.getinfo(pycurl.SSL_VERIFYRESULT)
+            # libcurl itself compares the names, before it takes over OpenSSL's verdict.
+            return (FailureCode.WRONG_NAME if rejected in _NO_VERDICT else codes.of_verification(rejected)), None
+        if failure is Failure.TLS_ERROR and (found := _TLS_CODE.search(said)) is not None:
+            return codes.of_tls_number(int(found[1], 16) & 0x7FFFFF)
+        if failure is not Failure.PROTOCOL_ERROR or self.over_udp:
+            return None, None
+        if code in (16, 92) and _BAD_FIELD not in said:
+            number = _H2_CODE.search(said)
+            return FailureCode.H2_CODE, int(number[1]) if number else None
+        return codes.of_message(said), None
 
     def _finish(self) -> None:
         """Queries the kernel, closes, and waits for the server's FIN."""

@@ -32,13 +32,13 @@ from urllib3.connectionpool import HTTPSConnectionPool
 from urllib3.util.ssl_ import create_urllib3_context
 
 from core.domain import Failure, Outcome
+from downloader.programs import codes
 from downloader.programs.common import (
     Document,
     Options,
     WrongUseError,
     argument_parser,
     causes,
-    classify_os_error,
     no_certificates,
     options_from,
 )
@@ -91,6 +91,8 @@ class _Connection(ForcedIPHTTPSConnection):  # type: ignore[misc]  # the library
     observer: socket.socket | None = None
     """A second handle of the connection, to query the kernel after the libraries have closed theirs."""
     kept: socket.socket | None = None
+    icmp: codes.Icmp | None = None
+    """What the kernel heard while it was connecting."""
 
     def _new_conn(self) -> socket.socket:
         # urllib3's own does more between our clock and the SYN, and may not set TCP_NODELAY.
@@ -98,13 +100,16 @@ class _Connection(ForcedIPHTTPSConnection):  # type: ignore[misc]  # the library
         sock = socket.socket(socket.AF_INET6 if ":" in self.dest_ip else socket.AF_INET)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            codes.hear_icmp(sock, True)
             # Repeated, because an exception is lost if the signal arrives inside a destructor.
             signal.setitimer(signal.ITIMER_REAL, self.document.options.budget_s, 0.05)
             self.document.start()
             sock.connect(goal)
             self.document.mark("connect_s")
+            codes.hear_icmp(sock, False)
             self.observer = sock.dup()
         except BaseException:
+            self.icmp = codes.heard(sock)
             sock.close()
             raise
         values["local_ip"], values["local_port"] = sock.getsockname()[:2]
@@ -210,7 +215,7 @@ def download(options: Options) -> Document:
     except MemoryError:
         raise  # a crash: what it holds is bounded (core.system.confine)
     except Exception as error:
-        document.fail(*classify(error, document))
+        document.fail(*classify(error, document, next((one.icmp for one in adapter.connections), None)))
     for connection in adapter.connections:
         _finish(connection, document)
     session.close()
@@ -241,27 +246,26 @@ def _get(session: requests.Session, document: Document) -> None:
             document.take_body(data)
 
 
-def classify(error: BaseException, document: Document) -> tuple[Failure, str]:
-    """Cause and detail of an exception of requests, urllib3, http.client, ssl or the system. Specific first."""
+def classify(error: BaseException, document: Document, icmp: codes.Icmp | None = None) -> codes.Ending:
+    """How an exception of requests, urllib3, http.client, ssl or the system ended the download. Specific first."""
     chain = list(causes(error))
     connected = document.values["connect_s"] is not None
     got, length = document.values["body_bytes"], document.values["content_length"]
     for part in chain:
         match part:
             case http.client.IncompleteRead() | urllib3.exceptions.IncompleteRead():
-                return Failure.TRUNCATED_BODY, f"{got} of {'unknown' if length is None else length} bytes"
+                return Failure.TRUNCATED_BODY, f"{got} of {'unknown' if length is None else length} bytes", None, None
             case http.client.RemoteDisconnected():
-                return Failure.CONNECTION_RESET, "the server closed the connection without a response"
+                return Failure.CONNECTION_RESET, "the server closed the connection without a response", None, None
             case ssl.SSLEOFError():
-                return Failure.CONNECTION_RESET, "the server closed the connection during the TLS handshake"
+                return Failure.CONNECTION_RESET, "the server closed the connection during the TLS handshake", None, None
     for part in chain:
-        failure = classify_os_error(part, connected=connected) if isinstance(part, OSError) else None
         # requests' own exceptions are OSErrors without a number: their origin has more information.
-        if failure is not None:
-            return failure, str(part)
+        if isinstance(part, OSError) and codes.classify_os_error(part, connected=connected) is not None:
+            return codes.of_os_error(part, icmp, connected=connected, over_tcp=True)
     if any(isinstance(part, http.client.HTTPException | urllib3.exceptions.HTTPError) for part in chain) and connected:
-        return Failure.PROTOCOL_ERROR, str(chain[-1])
-    return Failure.UNKNOWN, f"{type(error).__name__}: {error}"
+        return Failure.PROTOCOL_ERROR, str(chain[-1]), codes.of_message(str(chain[-1])), None
+    return Failure.UNKNOWN, f"{type(error).__name__}: {error}", None, None
 
 
 def _finish(connection: _Connection, document: Document) -> None:

@@ -7,19 +7,64 @@ import ipaddress
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dns.exception
+import dns.flags
+import dns.message
+import dns.rcode
 import dns.rdata
 import dns.rdatatype
 import dns.resolver
 
+from core.domain import FailureCode
 from core.errors import UpshiftError
 from core.reach import ANYWHERE, IPNetwork, check_address, parse_prefixes
 from core.system.confine import confine
 from core.untrusted import scrub
 from downloader.programs.common import add_run_as
+
+_OF_RCODE: Mapping[int, FailureCode] = {
+    dns.rcode.SERVFAIL: FailureCode.SERVFAIL,
+    dns.rcode.NXDOMAIN: FailureCode.NXDOMAIN,
+    dns.rcode.REFUSED: FailureCode.REFUSED,
+}
+
+
+def word_for(error: Exception) -> FailureCode | None:
+    """The word for an exception of dnspython's resolver."""
+    match error:
+        case dns.resolver.NXDOMAIN():
+            return FailureCode.NXDOMAIN
+        case dns.resolver.NoAnswer():
+            return _of_no_answer(error.kwargs["response"])
+        case dns.resolver.NoNameservers():
+            return _of_servers(error.kwargs["errors"])
+        case dns.resolver.LifetimeTimeout() if error.kwargs["errors"]:
+            silent = isinstance(error.kwargs["errors"][-1][3], dns.exception.Timeout)
+            return FailureCode.TIMEOUT if silent else _of_servers(error.kwargs["errors"])
+        case dns.exception.Timeout():
+            return FailureCode.TIMEOUT
+        case dns.exception.DNSException() | ValueError() | EOFError():
+            return FailureCode.BAD_ANSWER
+    return None
+
+
+def _of_servers(errors: list[tuple[object, ...]]) -> FailureCode:
+    """Of what the servers said, the last counts."""
+    for *_, response in reversed(errors):
+        if isinstance(response, dns.message.Message):
+            return _OF_RCODE.get(response.rcode(), FailureCode.BAD_ANSWER)
+    return FailureCode.BAD_ANSWER
+
+
+def _of_no_answer(response: dns.message.Message) -> FailureCode:
+    """The word for a response without the wanted record; a server with neither the zone nor recursion refers us."""
+    refers = any(rrset.rdtype == dns.rdatatype.NS for rrset in response.authority)
+    knows = response.flags & (dns.flags.AA | dns.flags.RA)
+    return FailureCode.LAME if refers and not knows else FailureCode.NO_ADDRESS
+
 
 _DNS_PORT = 53
 _TYPES = {"ipv4": ("A",), "ipv6": ("AAAA",), "any": ("A", "AAAA")}
@@ -43,7 +88,7 @@ def resolve(
         run_as: give up all rights before the first query, and become this user and group.
     """
     document: dict[str, Any] = {"schema": 1, "name": name, "addresses": [], "cnames": [], "nameserver": None}
-    document |= {"dns_s": None, "error": None, "asked_at": time.time()}
+    document |= {"dns_s": None, "error": None, "code": None, "asked_at": time.time()}
     try:
         document["addresses"] = [str(ipaddress.ip_address(name))]
         document["dns_s"] = 0.0
@@ -66,17 +111,20 @@ def resolve(
         for kind in _TYPES[family]:
             try:
                 answer = resolver.resolve(name, kind, search=False)
-            except dns.resolver.NoAnswer:
+            except dns.resolver.NoAnswer as error:
                 errors.append(f"no {kind} record")
+                document["code"] = document["code"] or word_for(error)
                 continue
             document["addresses"] += [record.address for record in answer]
             chain = [str(rrset[0].target).rstrip(".") for rrset in answer.chaining_result.cnames]
             document["cnames"] = document["cnames"] or chain
             document["nameserver"] = str(answer.nameserver)
-        if not document["addresses"]:
+        if document["addresses"]:
+            document["code"] = None
+        else:
             document["error"] = ", ".join(errors)
-    except (dns.exception.DNSException, OSError) as error:
-        document["error"] = scrub(f"{type(error).__name__}: {error}")
+    except (dns.exception.DNSException, OSError, ValueError, EOFError) as error:
+        document |= {"error": scrub(f"{type(error).__name__}: {error}"), "code": word_for(error)}
     except UpshiftError as error:
         document["error"] = scrub(error.what)
     document["dns_s"] = round(time.monotonic() - began, 6)

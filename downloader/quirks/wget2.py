@@ -19,6 +19,7 @@ def _client(client: Client) -> Client:
         client,
         http=None,
         family="wget2",
+        times_connect=False,
         program="downloader.programs.wget2_get",
         packages=(),
         system_programs={"wget2": "apt-get install wget2"},

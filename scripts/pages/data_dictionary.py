@@ -31,6 +31,7 @@ from core.domain import (
     Dose,
     Download,
     Failure,
+    FailureCode,
     HostDisturbance,
     IdentityFlag,
     Outcome,
@@ -227,6 +228,7 @@ def words() -> str:
     vocabularies: list[tuple[str, type[StrEnum]]] = [
         ("outcome", Outcome),
         ("failure", Failure),
+        ("failure_code", FailureCode),
         ("void_reason", VoidReason),
         ("host_disturbance", HostDisturbance),
         ("treatment_reason", TreatmentReason),

@@ -10,6 +10,13 @@ handshake and of QUIC's limits:
     version  (QUIC) speaks a version of QUIC that nobody knows
     zero     (QUIC) answers like `answers`, but grants no stream and no byte
     credit   (QUIC) the same, until CREDIT_S after the first datagram
+    closed   nobody listens
+    full     (TCP) the queue of connections is full, so that the kernel drops SYNs
+    plain    (TCP) answers a ClientHello by HTTP
+    old      (TCP) speaks no version of TLS after 1.1
+
+The ports `expired`, `not_yet_valid`, `wrong_name`, `unknown_ca` and `self_signed` are like `answers`, with the
+certificate PORT.pem beside CERT.
 """
 
 from __future__ import annotations
@@ -24,6 +31,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from aioquic.asyncio import QuicConnectionProtocol, serve
 from aioquic.buffer import Buffer
@@ -37,6 +45,8 @@ from h2.events import RequestReceived
 from h2.exceptions import ProtocolError
 
 BODY = bytes(range(256)) * 400  # 102,400 bytes
+BYTES = "/bytes/"
+"""What follows in the path, in hexadecimal, is the answer: on the connection, or on HTTP/3's stream."""
 CREDIT_S = 0.3
 LATE_S = 1.3
 """When /late sends its headers."""
@@ -168,6 +178,9 @@ def over_tcp(path: str, to: Http1 | Http2) -> None:
         if not ends:
             time.sleep(HOLD_S)
         return
+    if path.startswith(BYTES):
+        to.sock.sendall(bytes.fromhex(path.removeprefix(BYTES)))
+        return
     match path:
         case "/interim":
             to.head("103", (("link", "</x>; rel=preload"),))
@@ -255,6 +268,13 @@ def alert(raw: socket.socket) -> None:
         raw.recv(65535)
 
 
+def answer_plainly(raw: socket.socket) -> None:
+    with raw:
+        raw.recv(65535)
+        raw.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+        raw.recv(65535)
+
+
 class Http3(QuicConnectionProtocol):
     http: H3Connection | None = None
 
@@ -280,6 +300,10 @@ class Http3(QuicConnectionProtocol):
                 http.send_data(stream, body, end_stream=ends)
             self.transmit()
             return
+        if path.startswith(BYTES):
+            self._quic.send_stream_data(stream, bytes.fromhex(path.removeprefix(BYTES)), end_stream=True)
+            self.transmit()
+            return
         match path:
             case "/interim":
                 head("103", (("link", "</x>; rel=preload"),))
@@ -296,6 +320,9 @@ class Http3(QuicConnectionProtocol):
                 self._quic.close(error_code=0x102, reason_phrase="no")
             case "/silence":
                 return
+            case "/stream-limit":  # data on a stream that no client allows (RFC 9000, section 4.6)
+                self._quic._remote_max_streams_uni = 1 << 40
+                self._quic.send_stream_data((1 << 32) + 3, b"x")
             case "/window":  # what the client lets us send at once
                 head(OK, (("content-length", "0"), ("etag", str(self._quic._streams[stream].max_stream_data_remote))))
                 http.send_data(stream, b"", end_stream=True)
@@ -402,26 +429,58 @@ def pair() -> tuple[socket.socket, int]:
         return listener, port
 
 
-async def main(certificate: str, key: str) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    context.set_alpn_protocols(["h2", "http/1.1"])
+def full() -> tuple[socket.socket, list[socket.socket]]:
+    """A listener whose queue is full, and what fills it."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(0)
+    waiting = [socket.socket() for _ in range(3)]
+    for one in waiting:
+        one.setblocking(False)
+        one.connect_ex(listener.getsockname())
+    return listener, waiting
 
-    async def quic(port: int, protocol: type[QuicConnectionProtocol], alpn: list[str] = H3_ALPN) -> None:
+
+async def main(certificate: str, key: str) -> None:
+    def context(certificate: str = certificate, key: str = key) -> ssl.SSLContext:
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        made.load_cert_chain(certificate, key)
+        made.set_alpn_protocols(["h2", "http/1.1"])
+        return made
+
+    old = context()
+    old.set_ciphers("DEFAULT@SECLEVEL=0")
+    old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+
+    async def quic(
+        port: int, protocol: type[QuicConnectionProtocol], alpn: list[str] = H3_ALPN, chain: str = certificate
+    ) -> None:
         configuration = QuicConfiguration(alpn_protocols=alpn, is_client=False)
-        configuration.load_cert_chain(certificate, key)
+        configuration.load_cert_chain(chain, key if chain == certificate else chain)
         await serve("127.0.0.1", port, configuration=configuration, create_protocol=protocol)
 
-    async def plain(port: int, protocol: type[asyncio.DatagramProtocol]) -> None:
+    async def datagrams(port: int, protocol: type[asyncio.DatagramProtocol]) -> None:
         await asyncio.get_running_loop().create_datagram_endpoint(protocol, local_addr=("127.0.0.1", port))
 
     ports = {}
+    for name in ("expired", "not_yet_valid", "wrong_name", "unknown_ca", "self_signed"):
+        chain = str(Path(certificate).with_name(f"{name}.pem"))  # with its key
+        listener, ports[name] = pair()
+        each(listener, tls(context(chain, chain)))
+        await quic(ports[name], Http3, chain=chain)
+    closed, ports["closed"] = socket.socket(), 0
+    closed.bind(("127.0.0.1", 0))  # bound, so that nobody else takes it
+    ports["closed"] = closed.getsockname()[1]
+    queue = full()
+    ports["full"] = queue[0].getsockname()[1]
     for name, of_tcp, of_quic in (
-        ("answers", tls(context), lambda port: quic(port, Http3)),
-        ("silent", hold, lambda port: plain(port, Silent)),
+        ("plain", answer_plainly, lambda port: datagrams(port, Silent)),
+        ("old", tls(old), lambda port: datagrams(port, Silent)),
+        ("answers", tls(context()), lambda port: quic(port, Http3)),
+        ("silent", hold, lambda port: datagrams(port, Silent)),
         ("closing", close, lambda port: quic(port, Closing)),
         ("alert", alert, lambda port: quic(port, Http3, ["another"])),
-        ("version", hold, lambda port: plain(port, OtherVersion)),
+        ("version", hold, lambda port: datagrams(port, OtherVersion)),
         ("zero", hold, lambda port: quic(port, Zero)),
         ("credit", hold, lambda port: quic(port, Credit)),
     ):

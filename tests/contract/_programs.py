@@ -51,12 +51,12 @@ class Programs:
         if not client.is_python:
             done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, check=False)
             assert (done.returncode, done.stderr) == (0, "")
-            return with_setup(client.parse(done.stdout), called_at=called_at)
+            return with_setup(client.result(done.stdout), called_at=called_at)
         if client.name not in self._warm:
             self._warm[client.name] = self._start(client.program)
         answer = self._ask(self._warm[client.name], [*client.variant, *arguments])
         assert answer["returncode"] == 0, answer["stderr"]
-        return with_setup(client.parse(answer["stdout"]), called_at=called_at)
+        return with_setup(client.result(answer["stdout"]), called_at=called_at)
 
     def _start(self, program: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-P", "-m", "downloader.programs.warm", program]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import os
@@ -15,6 +16,11 @@ from pathlib import Path
 
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from core.system import process
 
@@ -47,7 +53,27 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     server.private_key_pem.write_to_path(folder / "server.key")
     for blob in server.cert_chain_pems:
         blob.write_to_path(folder / "server.pem", append=True)
+    now = datetime.datetime.now(datetime.UTC)
+    day = datetime.timedelta(days=1)
+    for name, leaf in (
+        ("expired", ca.issue_cert(HOST, not_before=now - 9 * day, not_after=now - day)),
+        ("not_yet_valid", ca.issue_cert(HOST, not_before=now + day, not_after=now + 9 * day)),
+        ("wrong_name", ca.issue_cert("other.example")),
+        ("unknown_ca", trustme.CA().issue_cert(HOST)),
+    ):
+        leaf.private_key_and_cert_chain_pem.write_to_path(folder / f"{name}.pem")
+    (folder / "self_signed.pem").write_bytes(_self_signed(now, day))
     return folder
+
+
+def _self_signed(now: datetime.datetime, day: datetime.timedelta) -> bytes:
+    """Key and certificate of a server that is its own authority."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOST)])
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = made.serial_number(7).not_valid_before(now - day).not_valid_after(now + day)
+    made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName(HOST)]), critical=False)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return pem + made.sign(key, SHA256()).public_bytes(Encoding.PEM)
 
 
 def free_port() -> int:

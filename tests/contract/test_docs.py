@@ -19,6 +19,7 @@ from core.domain import (
     CacheState,
     Download,
     Failure,
+    FailureCode,
     HostDisturbance,
     IdentityFlag,
     Outcome,
@@ -110,6 +111,7 @@ def printed_words() -> Iterator[str]:
     yield from [
         *Outcome,
         *Failure,
+        *FailureCode,
         *VoidReason,
         *HostDisturbance,
         *Limiter,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
-from core.domain import Failure, Outcome, Transport
+from core.domain import FAILURE_CODES, Failure, FailureCode, Outcome, Transport
 from downloader import clients
 from downloader.client import Client, ClientResult, DownloadRequest
 from tests.contract._programs import Programs, is_here
@@ -33,12 +33,21 @@ class Row:
     max_bytes: int | None = None
     body_bytes: int | None = None
     transports: tuple[Transport, ...] = (Transport.TCP, Transport.QUIC)
+    code: FailureCode | None = None
+    number: int | None = None
+    """The second word and its number, the same for all clients."""
+    codes: Mapping[str, tuple[FailureCode, int | None]] = field(default_factory=dict)
+    """HTTP version -> both, where the fault is another one there."""
     hidden_as: Failure | None = None
     """What a client's `hides` calls the fault, if not by the cause: a client that does not wait for credit."""
 
     @property
     def fault(self) -> Failure | None:
         return self.hidden_as or self.failure
+
+    def second(self, client: Client) -> tuple[FailureCode | None, int | None]:
+        """The second word that the client should say."""
+        return self.codes.get(client.http or "", (self.code, self.number))
 
     @property
     def name(self) -> str:
@@ -50,15 +59,56 @@ def whole(path: str = "/ok", **more: object) -> Row:
     return Row(path=path, outcome=OK, failure=None, status=200, body_bytes=BODY_BYTES, **more)  # type: ignore[arg-type]
 
 
-QUIC_ONLY = (Transport.QUIC,)
+QUIC_ONLY, TCP_ONLY = (Transport.QUIC,), (Transport.TCP,)
 SHORT_S = 2.0
 
 ROWS = [
     # the handshake
-    Row(port="silent", failure=Failure.CONNECT_TIMEOUT, budget_s=SHORT_S),
-    Row(port="closing", failure=Failure.CONNECTION_RESET),
-    Row(port="alert", failure=Failure.TLS_ERROR),
-    Row(port="version", failure=Failure.PROTOCOL_ERROR, transports=QUIC_ONLY),
+    Row(
+        port="silent",
+        failure=Failure.CONNECT_TIMEOUT,
+        code=FailureCode.TLS_UNANSWERED,
+        codes={"3": (FailureCode.QUIC_UNANSWERED, None)},
+        budget_s=SHORT_S,
+    ),
+    Row(
+        port="full",
+        failure=Failure.CONNECT_TIMEOUT,
+        code=FailureCode.SYN_UNANSWERED,
+        transports=TCP_ONLY,
+        budget_s=SHORT_S,
+    ),
+    Row(
+        port="closed",
+        failure=Failure.CONNECTION_REFUSED,
+        code=FailureCode.RST,
+        codes={"3": (FailureCode.ICMP_PORT, None)},
+    ),
+    Row(
+        port="closing",
+        failure=Failure.CONNECTION_RESET,
+        code=FailureCode.IN_TLS,
+        codes={"3": (FailureCode.IN_HANDSHAKE, None)},
+    ),
+    Row(
+        port="alert",
+        failure=Failure.TLS_ERROR,
+        code=FailureCode.ALERT,
+        number=40,
+        codes={"3": (FailureCode.ALERT, 120)},
+    ),
+    Row(port="plain", failure=Failure.TLS_ERROR, code=FailureCode.NOT_TLS, transports=TCP_ONLY),
+    Row(port="old", failure=Failure.TLS_ERROR, code=FailureCode.VERSION, transports=TCP_ONLY),
+    *(
+        Row(port=code.value, failure=Failure.TLS_CERTIFICATE, code=code)
+        for code in sorted(FAILURE_CODES[Failure.TLS_CERTIFICATE])
+    ),
+    Row(
+        port="version",
+        failure=Failure.PROTOCOL_ERROR,
+        code=FailureCode.VERSION_NEGOTIATION,
+        transports=QUIC_ONLY,
+    ),
     # the request
     Row(port="zero", outcome=CENSORED, failure=Failure.STALLED, budget_s=SHORT_S, transports=QUIC_ONLY),
     whole(port="credit", transports=QUIC_ONLY, hidden_as=Failure.STALLED),
@@ -66,12 +116,24 @@ ROWS = [
     whole(),
     whole("/interim"),
     Row(path="/interim-for-ever", outcome=CENSORED, failure=Failure.STALLED, budget_s=SHORT_S),
-    Row(path="/switching", failure=Failure.PROTOCOL_ERROR),
-    Row(path="/no-response", failure=Failure.CONNECTION_RESET),
+    Row(path="/switching", failure=Failure.PROTOCOL_ERROR, code=FailureCode.UPGRADE),
+    Row(path="/no-response", failure=Failure.CONNECTION_RESET, code=FailureCode.BEFORE_HEADERS),
+    Row(
+        path="/stream-limit",
+        failure=Failure.PROTOCOL_ERROR,
+        code=FailureCode.QUIC_TRANSPORT,
+        number=0x4,
+        transports=QUIC_ONLY,
+    ),
     Row(path="/silence", outcome=CENSORED, failure=Failure.STALLED, budget_s=SHORT_S),
     Row(path="/late", outcome=CENSORED, failure=Failure.TIME_BUDGET, status=200, budget_s=2.0, body_bytes=0),
-    Row(path="/garbage", failure=Failure.PROTOCOL_ERROR),
-    Row(path="/bad-status", failure=Failure.PROTOCOL_ERROR),
+    Row(
+        path="/garbage",
+        failure=Failure.PROTOCOL_ERROR,
+        code=FailureCode.HTTP_SYNTAX,
+        codes={"2": (FailureCode.H2_CODE, 1), "3": (FailureCode.H3_CODE, 0x105)},
+    ),
+    Row(path="/bad-status", failure=Failure.PROTOCOL_ERROR, code=FailureCode.HTTP_SYNTAX),
     Row(path="/missing", failure=Failure.HTTP_STATUS, status=404),
     Row(path="/redirect", failure=Failure.HTTP_STATUS, status=302),
     Row(path="/no-content", failure=Failure.HTTP_STATUS, status=204),
@@ -81,9 +143,9 @@ ROWS = [
     Row(path="/block", failure=Failure.BLOCK_PAGE, status=403),
     Row(path="/limited", failure=Failure.BLOCK_PAGE, status=429),
     Row(path="/forbidden", failure=Failure.HTTP_STATUS, status=403),
-    Row(path="/negative-length", failure=Failure.PROTOCOL_ERROR),
-    Row(path="/odd-length", failure=Failure.PROTOCOL_ERROR),
-    Row(path="/two-lengths", failure=Failure.PROTOCOL_ERROR),
+    Row(path="/negative-length", failure=Failure.PROTOCOL_ERROR, code=FailureCode.BAD_LENGTH),
+    Row(path="/odd-length", failure=Failure.PROTOCOL_ERROR, code=FailureCode.BAD_LENGTH),
+    Row(path="/two-lengths", failure=Failure.PROTOCOL_ERROR, code=FailureCode.BAD_LENGTH),
     # the body
     whole("/no-length"),
     Row(path="/empty", outcome=OK, failure=None, status=200, body_bytes=0),
@@ -93,14 +155,31 @@ ROWS = [
     Row(path="/stall", outcome=CENSORED, failure=Failure.STALLED, status=200, budget_s=SHORT_S, body_bytes=5000),
     Row(path="/no-length-open", outcome=CENSORED, failure=Failure.STALLED, budget_s=SHORT_S, body_bytes=5000),
     Row(path="/trickle", outcome=CENSORED, failure=Failure.TIME_BUDGET, status=200, budget_s=SHORT_S),
-    Row(path="/reset", failure=Failure.CONNECTION_RESET, status=200),
-    Row(path="/reset-stream", failure=Failure.CONNECTION_RESET, status=200),
+    Row(path="/reset", failure=Failure.CONNECTION_RESET, code=FailureCode.IN_BODY, status=200),
+    Row(path="/reset-stream", failure=Failure.CONNECTION_RESET, code=FailureCode.IN_BODY, status=200),
     # the byte budget
     Row(outcome=CENSORED, failure=Failure.BYTE_BUDGET, status=200, max_bytes=10_001, body_bytes=10_001),
     whole(max_bytes=BODY_BYTES),
     whole("/no-length", max_bytes=BODY_BYTES),
     Row(path="/no-length", outcome=CENSORED, failure=Failure.BYTE_BUDGET, max_bytes=BODY_BYTES - 1),
 ]
+
+_UNTOLD = "ngtcp2 closes by itself, and libcurl says ERR_CLOSING whatever the reason"
+_AS_RESET = "libcurl tells no reason of QUIC's, so that this counts as a reset"
+OTHERWISE: Mapping[tuple[str, str], tuple[FailureCode | None, int | None, str]] = {
+    **{
+        ("curl-h3", row): (None, None, _UNTOLD)
+        for row in ("switching", "garbage", "bad-status", "negative-length", "odd-length", "two-lengths")
+    },
+    ("curl-h3", "alert"): (FailureCode.IN_HANDSHAKE, None, _AS_RESET),
+    ("curl-h3", "version"): (FailureCode.IN_HANDSHAKE, None, _AS_RESET),
+    ("curl-h3", "stream-limit"): (FailureCode.BEFORE_HEADERS, None, _AS_RESET),
+    ("curl-h2", "long"): (FailureCode.H2_CODE, None, "nghttp2 takes the length for a rule of framing"),
+    ("curl-h2", "truncated"): (FailureCode.H2_CODE, None, "nghttp2 takes the length for a rule of framing"),
+    ("quiche", "garbage"): (FailureCode.HTTP_SYNTAX, None, "quiche skips DATA before HEADERS: no response comes"),
+    ("quinn", "self_signed"): (FailureCode.UNKNOWN_CA, None, "rustls knows only that no trusted authority issued it"),
+}
+"""(client, row) -> what it says in place of the row's second word, and why."""
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +228,9 @@ def test_a_fault_ends_alike_for_all_clients(row: Row, faulty: Faulty, programs: 
         result = ended(client, row, faulty, programs) if is_late(first, row) else first
         if is_late(result, row):
             pytest.skip(f"{TOO_NOISY}: {client.name} was answered after half of its {row.budget_s} s, alone, too")
+        *second, _ = OTHERWISE.get((client.name, row.name), (*row.second(client), ""))
+        words = [result.failure_code, result.failure_number]
+        assert words == second, (client.name, result.failure, result.failure_detail)
         ending = (result.outcome, result.failure)
         if row.fault in client.hides and ending == hidden(client, row.fault):
             _check_account(client, result, row)

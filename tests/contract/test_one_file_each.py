@@ -77,8 +77,8 @@ import socket
 import ssl
 import sys
 
-from downloader.programs.common import Document, argument_parser, classify_os_error, options_from
-from core.domain import Failure
+from downloader.programs.codes import of_os_error
+from downloader.programs.common import Document, argument_parser, options_from
 
 
 def download(options, document):
@@ -110,7 +110,8 @@ def main(argv):
         try:
             download(options, document)
         except OSError as error:
-            document.fail(classify_os_error(error, connected=document.is_handshake_done) or Failure.UNKNOWN, str(error))
+            connected = document.values["connect_s"] is not None
+            document.fail(*of_os_error(error, None, connected=connected, over_tcp=True))
     document.print()
     return 0
 

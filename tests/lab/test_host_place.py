@@ -96,6 +96,28 @@ def test_a_download_through_the_namespace(world: World) -> None:
     assert environment["isolation"] == "netns" and environment["settings_not_taken_over"] == {}
 
 
+def test_packets_that_connection_tracking_calls_invalid_void_a_run(world: World) -> None:
+    """A segment with SYN and FIN (nf_conntrack_proto_tcp.c, tcp_error): nothing translates it, so it does not leave."""
+    found = json.loads(
+        world.host("""
+        CODE = '''
+        import socket, struct
+        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP) as raw:
+            raw.sendto(struct.pack("!HHIIBBHHH", 4000, 8080, 1, 0, 5 << 4, 3, 1000, 0, 0), ("198.18.1.1", 0))
+        '''
+        import textwrap
+        with place() as here:
+            quiet = here.watch("198.18.1.1").finish().disturbed
+            watch = here.watch("198.18.1.1")
+            python(here, textwrap.dedent(CODE)).check(doing="sending")
+            why = watch.finish().disturbed
+            print(json.dumps([quiet, why and [why.reason, why.detail]]))
+        """)
+    )
+    said = "connection tracking of this host called 1 packets of the campaign's namespace invalid"
+    assert found == [None, ["conntrack_invalid", said]]
+
+
 def test_a_prober_of_its_own_address_behind_the_same_translation(world: World) -> None:
     found = json.loads(
         world.host("""

@@ -12,15 +12,17 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from core.domain import Superseded, VoidReason
+from core.domain import Failure, Superseded, VoidReason
 from core.files import store
 from downloader.execution.journal import Journal
 from tests.cells import Repeats, cells
@@ -107,6 +109,69 @@ def world(lab_host: Path, tmp_path: Path, iterations: int) -> Iterator[Any]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, 9)
     shutil.rmtree(made.state, ignore_errors=True)
+
+
+SEED = "UPSHIFT_KILL_SEED"
+"""Environment variable: the seed of the kills below, to repeat a failure; without it, that of the cell."""
+
+PARTS = {
+    "runner": ("upshift.cli", " run "),
+    "interpreter": ("downloader.programs.warm",),
+    "client": ("h3get --url",),
+    "tcpdump": ("tcpdump",),
+    "pathem": ("pathem",),
+    "holder": ("unshare",),
+}
+"""Part of a campaign -> what stands in its command line. Whatever else is found is a part of its own."""
+
+
+def part_of(line: str) -> str:
+    return next((part for part, words in PARTS.items() if all(word in line for word in words)), "other")
+
+
+@cells("cell", every=range(20), quick=[0])
+def test_any_part_is_killed_at_a_random_moment(world: Any, cell: int, iterations: int, repeats: Repeats) -> None:
+    """SIGKILL of any process of the campaign, the part first drawn, so that rare ones are hit as often as others."""
+    seed = int(os.environ.get(SEED, cell))
+    generator, host, wanted = random.Random(seed), Host(world), repeats(quick=2, soak=50)
+    out, hits, commands = world.folder / "out", Counter[str](), 0
+    print(f"to repeat: {SEED}={seed}")
+    while hits.total() < wanted:
+        commands += 1
+        assert commands <= 4 * wanted, f"it ends faster than it is killed: {hits}"
+        child = world.start("run", "c.toml", "--out", "out")
+        try:
+            child.wait(timeout=generator.uniform(0.5, 8.0))
+        except subprocess.TimeoutExpired:
+            host.remember()
+            alive: dict[str, list[int]] = {}
+            for pid, line in sorted(world.processes().items()):
+                alive.setdefault(part_of(line), []).append(pid)
+            part = generator.choice(sorted(alive))
+            victim = generator.choice(alive[part])
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+                hits[part] += 1
+        try:
+            _, stderr = child.communicate(timeout=120)
+        except BaseException:
+            child.kill()
+            child.communicate()
+            raise
+        assert "Traceback" not in stderr, (seed, hits, stderr)
+        assert child.returncode in (0, 75, -signal.SIGKILL), (seed, hits, child.returncode, stderr)
+        if child.returncode == 0:  # whole, whatever was killed: the next one begins anew
+            faults.assert_each_once(out, PER_ITERATION * iterations)
+            shutil.rmtree(out)
+        elif generator.random() < 0.2:
+            world.upshift("lab", "down")
+    done = world.upshift("run", "c.toml", "--out", "out", "--json")
+    assert done.returncode == 0, (seed, done.stderr)
+    rows = faults.assert_each_once(out, PER_ITERATION * iterations)
+    assert {row.failure for row in rows} <= {None, Failure.CLIENT_CRASHED}, (seed, [row.failure_detail for row in rows])
+    print(f"seed {seed}: {hits.total()} kills in {commands} commands: {dict(hits)}")
+    world.clean()
+    host.check()
 
 
 def interrupted_runs(out: Path) -> int:

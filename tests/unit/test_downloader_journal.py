@@ -13,11 +13,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from core.domain import Configuration, Disturbance, Download, Failure, Outcome, Target, Transport, VoidReason
 from core.errors import IncompleteError, PlaceError, UsageError
-from core.files import store
+from core.files import schemas, store
 from core.files.disk import folder_lock
 from core.files.journal import environment, open_journals
 from core.system.place import FlowCount, Suitability
@@ -26,7 +28,16 @@ from downloader.campaign.plan import PlannedRun
 from downloader.client import ClientResult
 from downloader.execution.calls import Resolution
 from downloader.execution.journal import Journal
-from downloader.execution.records import Planned, complete, mark_void, record, reused_port, same_object
+from downloader.execution.records import (
+    Planned,
+    clock_offset_s,
+    complete,
+    mark_void,
+    record,
+    reused_port,
+    same_object,
+    stepped_clock,
+)
 
 NAMES = ("warmup", "BL", "WS")
 LOOKED_UP = Resolution(addresses=("198.18.1.1",), cnames=("a.cdn.example", "b.cdn.example"), dns_s=0.1, error=None)
@@ -342,15 +353,56 @@ def test_a_damaged_journal_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_journal_of_another_version_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "vantage" / "A"
-    for version, remedy in ((1, "use the Upshift that wrote it"), (3, "update Upshift")):
+    for version, remedy in ((1, "use the Upshift that wrote it"), (4, "update Upshift")):
         opened(folder).close()
         with contextlib.closing(sqlite3.connect(folder / "journal.sqlite")) as database:
             database.execute(f"PRAGMA user_version = {version}")
         for read in (lambda: opened(folder), lambda: open_journals(tmp_path).__enter__()):
-            with pytest.raises(UsageError, match=f"of version {version}, this Upshift reads 2") as refused:
+            with pytest.raises(UsageError, match=f"of version {version}, this Upshift reads 3") as refused:
                 read()
             assert refused.value.remedy == remedy
         (folder / "journal.sqlite").unlink()
+
+
+def test_what_an_older_upshift_wrote_is_read_and_resumed(tmp_path: Path) -> None:
+    """A journal of version 2 and a table of version 3 have no second words."""
+    folder, [first, second, *_] = tmp_path / "vantage" / "A", runs()
+    journal = opened(folder)
+    journal.accept(0, make(journal, first))
+    journal.close()
+    with contextlib.closing(sqlite3.connect(folder / "journal.sqlite", isolation_level=None)) as database:
+        database.execute("UPDATE downloads SET record = json_remove(record, '$.failure_code', '$.failure_number')")
+        database.execute("PRAGMA user_version = 2")
+    with open_journals(tmp_path) as journals:
+        assert [one.failure_code for one in journals["A"].downloads()] == [None] * len(NAMES)
+    resumed = opened(folder)
+    assert resumed.is_done(0) and not resumed.is_done(1)
+    resumed.accept(1, make(resumed, second))
+    written = list(resumed.downloads())
+    resumed.close()
+    assert len(written) == 2 * len(NAMES)
+    schema = schemas.row_schema("downloads")
+    older = pa.schema([field for field in schema if field.name not in ("failure_code", "failure_number")])
+    metadata = {b"upshift.kind": b"downloads", b"upshift.schema_version": b"3"}
+    arrays = [pa.array([getattr(one, field.name) for one in written], type=field.type) for field in older]
+    pq.write_table(pa.Table.from_arrays(arrays, schema=older.with_metadata(metadata)), tmp_path / "downloads.parquet")
+    assert store.read_rows(tmp_path / "downloads.parquet", "downloads", Download) == written
+    [batch] = store.scan(tmp_path / "downloads.parquet", "downloads", ["failure", "failure_code"])
+    assert batch.column("failure_code").null_count == len(written)
+
+
+@pytest.mark.parametrize(("step_ms", "is_void"), [(0.0, False), (4.9, False), (-4.9, False), (5.1, True), (-9e5, True)])
+def test_a_clock_that_was_set_voids_a_run(step_ms: float, is_void: bool) -> None:
+    why = stepped_clock(1000.0, 1000.0 + step_ms / 1000)
+    assert (why is not None) is is_void
+    if why is not None:
+        assert why.reason is VoidReason.CLOCK_STEPPED and f"set by {step_ms:+.1f} ms" in why.detail
+
+
+def test_clocks_are_read_closely() -> None:
+    """Where nobody sets the clock: a slewed one moves by 0.05 % at most."""
+    offsets = [clock_offset_s() for _ in range(20)]
+    assert max(offsets) - min(offsets) < 0.005
 
 
 def test_same_object() -> None:

@@ -29,6 +29,7 @@ from core.system.place import Prober, Suitability
 from core.system.process import PARENT_DEATH, Completed
 from vantage.host.network import (
     INTERFACE_PREFIX,
+    INVALID,
     Link,
     Uplink,
     can_forward_ipv6,
@@ -91,6 +92,15 @@ class CampaignNamespace:
         """Runs a program in the namespace; it is killed if we end."""
         return process.run(
             (*self.prefix, *PARENT_DEATH, *argv), timeout_s=timeout_s, stdin=stdin, env=self._undo_log.environment
+        )
+
+    def count_invalid(self) -> int:
+        """Packets of the namespace that connection tracking called invalid, so that they were dropped."""
+        table = f"upshift_{self._undo_log.ident}"
+        done = process.run(("nft", "-json", "list", "counter", "inet", table, INVALID))
+        done.check(doing="reading the counter of invalid packets")
+        return next(
+            int(entry["counter"]["packets"]) for entry in json.loads(done.stdout)["nftables"] if "counter" in entry
         )
 
     def close(self) -> None:
@@ -229,10 +239,20 @@ class HostWatch:
         server_ip: the server of this measurement run.
         inner: the campaign's own interface, whose drop counter counts only our packets; None for the host's
             uplink, which also drops unrelated packets.
+        invalid: counts the packets that connection tracking called invalid; None without a namespace.
     """
 
-    def __init__(self, run: Callable[..., Completed], server_ip: str, *, inner: str | None) -> None:
+    def __init__(
+        self,
+        run: Callable[..., Completed],
+        server_ip: str,
+        *,
+        inner: str | None,
+        invalid: Callable[[], int] | None = None,
+    ) -> None:
         self._run = run
+        self._count_invalid = invalid or (lambda: 0)
+        self._invalid = self._count_invalid()
         self._server = ipaddress.ip_address(server_ip)
         self._inner = inner
         self._dropped = self._read_dropped()
@@ -253,16 +273,21 @@ class HostWatch:
             time.sleep(_POLL_S)
 
     def finish(self) -> Suitability:
-        """Disturbed where this host itself lost packets on their way into the namespace.
+        """Disturbed where this host itself lost packets on their way into the namespace or out of it.
 
         The kernel drops them when the queue between interface and protocol is full (net.core.netdev_max_backlog) and
-        counts them for the interface (net/core/dev.c, enqueue_to_backlog): a busy host, not a lossy path.
+        counts them for the interface (net/core/dev.c, enqueue_to_backlog): a busy host, not a lossy path. Packets that
+        connection tracking calls invalid cannot be translated, so they are dropped: a client's real packets, not sent.
         """
+        invalid = self._count_invalid() - self._invalid
         dropped = self._read_dropped() - self._dropped
         disturbed = None
         if dropped > 0:
             detail = f"this host dropped {dropped} packets between its interface and the campaign's namespace"
             disturbed = Disturbance(reason=VoidReason.HOST_DROPPED, detail=detail)
+        elif invalid > 0:
+            detail = f"connection tracking of this host called {invalid} packets of the campaign's namespace invalid"
+            disturbed = Disturbance(reason=VoidReason.CONNTRACK_INVALID, detail=detail)
         return Suitability(disturbed=disturbed, lateness_p99_ms=None, flows={})
 
     def _read_dropped(self) -> int:

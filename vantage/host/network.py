@@ -215,6 +215,9 @@ def forward_blockers(ruleset: Any) -> list[str]:
 
 INNER_TABLE = "inet upshift"
 
+INVALID = "conntrack_invalid"
+"""The counter of packets that connection tracking called invalid."""
+
 INTERFACE_PREFIX = "ups"
 """Beginning of the names of the host's ends of pairs."""
 
@@ -243,6 +246,7 @@ def host_table(
     reach = "\n".join(f"    {_family(prefix.version)} daddr {prefix} return" for prefix in allowed)
     rest = f'    iifname "{uplink}" oifname != "{INTERFACE_PREFIX}*" drop\n' if only_ours else ""
     return f"""table inet {table} {{
+  counter {INVALID} {{ }}
   chain postrouting {{
     type nat hook postrouting priority 100; policy accept;
 {translate}
@@ -253,7 +257,7 @@ def host_table(
   }}
   chain forward {{
     type filter hook forward priority 0; policy accept;
-    iifname "{interface}" ct state invalid counter drop
+    iifname "{interface}" ct state invalid counter name {INVALID} drop
 {jumps}
     iifname "{interface}" oifname "{uplink}" accept
     iifname "{interface}" counter drop

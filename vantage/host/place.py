@@ -225,7 +225,9 @@ class HostPlace:
     def watch(self, server_ip: str) -> Watch:
         """Starts to watch the path to this server. Raises ReachError if it may not be contacted."""
         check_address(server_ip, self._allowed)
-        return HostWatch(self.run, server_ip, inner=self._interface if self._namespace else None)
+        if self._namespace is None:
+            return HostWatch(self.run, server_ip, inner=None)
+        return HostWatch(self.run, server_ip, inner=self._interface, invalid=self._namespace.count_invalid)
 
     def prober(self) -> Prober:
         """Addresses of the namespace's link that no kernel has; for `isolation = "host"` the host's own, with source

@@ -1,5 +1,6 @@
 //! A QUIC `CONNECTION_CLOSE`, the cause that it stands for, and the names of its codes.
 
+use crate::code::FailureCode;
 use crate::failure::{Failure, Verdict};
 
 /// A `CONNECTION_CLOSE`, sent or received, without borrowing from quiche.
@@ -13,6 +14,15 @@ pub struct Close<'a> {
     pub reason: &'a [u8],
 }
 
+/// Why the certificate was rejected.
+#[derive(Debug, Clone, Copy)]
+pub struct Rejected<'a> {
+    /// The word, if the reason has one.
+    pub code: Option<FailureCode>,
+    /// As text.
+    pub why: &'a str,
+}
+
 /// QUIC reports a TLS alert as this number plus the alert (RFC 9001, section 4.8).
 const CRYPTO_ERROR: u64 = 0x100;
 /// QUIC transport error `CONNECTION_REFUSED`.
@@ -21,38 +31,44 @@ const QUIC_CONNECTION_REFUSED: u64 = 0x2;
 const CERTIFICATE_ALERTS: [u64; 6] = [42, 43, 44, 45, 46, 48];
 
 impl Close<'_> {
-    /// This side closed because of what the peer sent; `verify_error` is what the certificate check said, if it failed.
+    /// This side closed because of what the peer sent; `rejected` is what the certificate check said, if it failed.
     #[must_use]
-    pub fn local(self, verify_error: Option<&str>) -> Verdict {
+    pub fn local(self, rejected: Option<Rejected<'_>>) -> Verdict {
         let what = self.describe();
         let Some(alert) = self.alert() else {
-            return Verdict::failed(
-                Failure::ProtocolError,
-                &format!("protocol violation by the peer: {what}"),
-            );
+            let code = if self.by_application {
+                FailureCode::of_http3(self.code)
+            } else {
+                (FailureCode::QuicTransport, Some(self.code))
+            };
+            let detail = format!("protocol violation by the peer: {what}");
+            return Verdict::failed(Failure::ProtocolError, &detail).because_of(code);
         };
-        if verify_error.is_some() || CERTIFICATE_ALERTS.contains(&alert) {
-            let reason = verify_error.unwrap_or("certificate rejected");
-            return Verdict::failed(Failure::TlsCertificate, &format!("{reason} ({what})"));
+        if rejected.is_some() || CERTIFICATE_ALERTS.contains(&alert) {
+            let reason = rejected.map_or("certificate rejected", |rejected| rejected.why);
+            return Verdict::failed(Failure::TlsCertificate, &format!("{reason} ({what})"))
+                .because(rejected.and_then(|rejected| rejected.code));
         }
         Verdict::failed(
             Failure::TlsError,
             &format!("we aborted the TLS handshake: {what}"),
         )
+        .because_of(FailureCode::of_alert(alert))
     }
 
     /// The peer closed before the body was complete.
     #[must_use]
     pub fn peer(self, established: bool) -> Verdict {
         let what = self.describe();
-        let failure = if self.alert().is_some() {
-            Failure::TlsError
+        let detail = format!("the peer closed the connection: {what}");
+        if let Some(alert) = self.alert() {
+            Verdict::failed(Failure::TlsError, &detail).because_of(FailureCode::of_alert(alert))
         } else if !self.by_application && self.code == QUIC_CONNECTION_REFUSED && !established {
-            Failure::ConnectionRefused
+            Verdict::failed(Failure::ConnectionRefused, &detail)
+                .because_of((FailureCode::QuicTransport, Some(self.code)))
         } else {
-            Failure::ConnectionReset
-        };
-        Verdict::failed(failure, &format!("the peer closed the connection: {what}"))
+            Verdict::failed(Failure::ConnectionReset, &detail)
+        }
     }
 
     /// The TLS alert in a close, if it holds one.
@@ -179,7 +195,11 @@ mod tests {
     fn certificate_or_other_tls_trouble() {
         let unknown_ca = transport(0x100 + 48).local(None);
         assert_eq!(unknown_ca.failure, Some(Failure::TlsCertificate));
-        let named = transport(0x100 + 80).local(Some("hostname mismatch"));
+        let named = transport(0x100 + 80).local(Some(Rejected {
+            code: Some(FailureCode::WrongName),
+            why: "hostname mismatch",
+        }));
+        assert_eq!(named.code, Some(FailureCode::WrongName));
         assert_eq!(named.failure, Some(Failure::TlsCertificate));
         assert_eq!(
             named.detail.unwrap(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use serde::Serialize;
 
+use crate::code::FailureCode;
 use crate::text::one_line;
 
 /// How a download ended.
@@ -64,6 +65,10 @@ pub struct Verdict {
     pub outcome: Outcome,
     /// Why, unless it is ok.
     pub failure: Option<Failure>,
+    /// What exactly happened, and the number that belongs to it.
+    pub code: Option<FailureCode>,
+    /// The number of an alert or an error code.
+    pub number: Option<u64>,
     /// As text.
     pub detail: Option<String>,
 }
@@ -75,6 +80,8 @@ impl Verdict {
         Self {
             outcome: Outcome::Ok,
             failure: None,
+            code: None,
+            number: None,
             detail: None,
         }
     }
@@ -85,7 +92,28 @@ impl Verdict {
         Self {
             outcome: Outcome::Failed,
             failure: Some(failure),
+            code: None,
+            number: None,
             detail: Some(one_line(detail)),
+        }
+    }
+
+    /// The same with the second word, if there is one.
+    #[must_use]
+    pub fn because(self, code: impl Into<Option<FailureCode>>) -> Self {
+        Self {
+            code: code.into(),
+            ..self
+        }
+    }
+
+    /// The same with the second word and its number.
+    #[must_use]
+    pub fn because_of(self, (code, number): (FailureCode, Option<u64>)) -> Self {
+        Self {
+            code: Some(code),
+            number,
+            ..self
         }
     }
 
@@ -95,13 +123,15 @@ impl Verdict {
         Self {
             outcome: Outcome::Censored,
             failure: Some(failure),
+            code: None,
+            number: None,
             detail: Some(one_line(detail)),
         }
     }
 
-    /// A system call on the UDP socket failed.
+    /// A system call on the UDP socket failed; `code` is the second word if that was before the handshake was complete.
     #[must_use]
-    pub fn of_errno(errno: Errno, established: bool) -> Self {
+    pub fn of_errno(errno: Errno, established: bool, code: Option<FailureCode>) -> Self {
         let text = errno.desc();
         match errno {
             Errno::ECONNREFUSED if established => Self::failed(
@@ -109,7 +139,7 @@ impl Verdict {
                 "ICMP port unreachable after the handshake",
             ),
             Errno::ECONNREFUSED => {
-                Self::failed(Failure::ConnectionRefused, "ICMP port unreachable")
+                Self::failed(Failure::ConnectionRefused, "ICMP port unreachable").because(code)
             }
             Errno::ENETUNREACH
             | Errno::EHOSTUNREACH
@@ -120,7 +150,7 @@ impl Verdict {
             | Errno::EAFNOSUPPORT
             | Errno::EACCES
             | Errno::EPERM
-            | Errno::EMSGSIZE => Self::failed(Failure::NetworkUnreachable, text),
+            | Errno::EMSGSIZE => Self::failed(Failure::NetworkUnreachable, text).because(code),
             _ => Self::failed(Failure::Unknown, &format!("socket: {text}")),
         }
     }
@@ -203,19 +233,19 @@ mod tests {
     #[test]
     fn socket_errors() {
         assert_eq!(
-            Verdict::of_errno(Errno::ECONNREFUSED, false).failure,
+            Verdict::of_errno(Errno::ECONNREFUSED, false, None).failure,
             Some(Failure::ConnectionRefused)
         );
         assert_eq!(
-            Verdict::of_errno(Errno::ECONNREFUSED, true).failure,
+            Verdict::of_errno(Errno::ECONNREFUSED, true, None).failure,
             Some(Failure::ConnectionReset)
         );
         assert_eq!(
-            Verdict::of_errno(Errno::ENETUNREACH, false).failure,
+            Verdict::of_errno(Errno::ENETUNREACH, false, None).failure,
             Some(Failure::NetworkUnreachable)
         );
         assert_eq!(
-            Verdict::of_errno(Errno::EINVAL, false).failure,
+            Verdict::of_errno(Errno::EINVAL, false, None).failure,
             Some(Failure::Unknown)
         );
     }

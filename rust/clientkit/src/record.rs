@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::arguments::Request;
 use crate::clock::{Clock, Usage};
+use crate::code::FailureCode;
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::response::Response;
 use crate::socket::Socket;
@@ -36,6 +37,8 @@ pub struct Record<F> {
     pub client_version: &'static str,
     pub outcome: Outcome,
     pub failure: Option<Failure>,
+    pub failure_code: Option<FailureCode>,
+    pub failure_number: Option<u64>,
     pub failure_detail: Option<String>,
     pub url: String,
     pub http_status: Option<u16>,
@@ -89,6 +92,8 @@ impl<F> Record<F> {
             client_version: library.version,
             outcome: Outcome::Failed,
             failure: Some(Failure::Unknown),
+            failure_code: None,
+            failure_number: None,
             failure_detail: None,
             url: request.url.text.clone(),
             http_status: None,
@@ -127,6 +132,8 @@ impl<F> Record<F> {
     pub fn conclude(mut self, verdict: Verdict) -> Self {
         self.outcome = verdict.outcome;
         self.failure = verdict.failure;
+        self.failure_code = verdict.code;
+        self.failure_number = verdict.number;
         self.failure_detail = verdict.detail;
         self
     }
@@ -177,12 +184,14 @@ mod tests {
     use crate::reach::Reach;
     use crate::url::Url;
 
-    const KEYS: [&str; 35] = [
+    const KEYS: [&str; 37] = [
         "schema",
         "client",
         "client_version",
         "outcome",
         "failure",
+        "failure_code",
+        "failure_number",
         "failure_detail",
         "url",
         "http_status",

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::body::Body;
+use crate::code::FailureCode;
 use crate::failure::{Failure, Verdict};
 use crate::text::clean;
 
@@ -85,8 +86,18 @@ impl Response {
         let status = match status {
             Some(status @ 200..=999) => status,
             Some(100 | 102..=199) => return None,
-            Some(101) => return Some(protocol_error("unexpected 101 Switching Protocols")),
-            _ => return Some(protocol_error("a response without a valid :status")),
+            Some(101) => {
+                return Some(protocol_error(
+                    "unexpected 101 Switching Protocols",
+                    FailureCode::Upgrade,
+                ));
+            }
+            _ => {
+                return Some(protocol_error(
+                    "a response without a valid :status",
+                    FailureCode::HttpSyntax,
+                ));
+            }
         };
         self.status = Some(status);
         self.headers_at = Some(now);
@@ -139,7 +150,10 @@ impl Response {
     /// The peer finished the stream, or all announced bytes are here.
     pub fn on_finished(&mut self) -> Verdict {
         match (self.status, self.content_length) {
-            (None, _) => protocol_error("the stream ended without a response"),
+            (None, _) => protocol_error(
+                "the stream ended without a response",
+                FailureCode::HttpSyntax,
+            ),
             (_, Some(length)) if self.body_bytes < length => {
                 let detail = format!("{} of {length} bytes", self.body_bytes);
                 Verdict::failed(Failure::TruncatedBody, &detail)
@@ -198,17 +212,22 @@ fn content_length(fields: &[Field<'_>]) -> Result<Option<u64>, Verdict> {
             .ok()
             .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
             .and_then(|text| text.parse().ok())
-            .ok_or_else(|| protocol_error("content-length is not a number"))?;
+            .ok_or_else(|| {
+                protocol_error("content-length is not a number", FailureCode::BadLength)
+            })?;
         if announced.is_some_and(|earlier| earlier != length) {
-            return Err(protocol_error("two values of content-length"));
+            return Err(protocol_error(
+                "two values of content-length",
+                FailureCode::BadLength,
+            ));
         }
         announced = Some(length);
     }
     Ok(announced)
 }
 
-fn protocol_error(detail: &str) -> Verdict {
-    Verdict::failed(Failure::ProtocolError, detail)
+fn protocol_error(detail: &str, code: FailureCode) -> Verdict {
+    Verdict::failed(Failure::ProtocolError, detail).because(code)
 }
 
 #[cfg(test)]

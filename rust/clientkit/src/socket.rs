@@ -12,6 +12,8 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeSpec;
 
+use crate::code::{FailureCode, Icmp};
+
 /// How long to wait for room in the send buffer before a datagram is given up; QUIC then sends its content again.
 const SEND_PATIENCE: Duration = Duration::from_millis(20);
 /// The largest thing one receive call can give: a full IP packet, or as much merged.
@@ -75,7 +77,7 @@ impl Socket {
         let local = inner.local_addr().map_err(|error| errno(&error))?;
         let rcvbuf_bytes = getsockopt(&inner, sockopt::RcvBuf).ok();
         let control = nix::cmsg_space!(i32, u32);
-        Ok(Self {
+        let socket = Self {
             inner,
             control,
             local,
@@ -84,6 +86,48 @@ impl Socket {
             rcvbuf_bytes,
             counts_drops,
             drops: 0,
+        };
+        socket.hear_icmp(true);
+        Ok(socket)
+    }
+
+    /// Makes the kernel report ICMP errors here: until the handshake is complete. Afterwards an unreachable host is no
+    /// reason to give up (RFC 9000, section 14.2.1).
+    pub fn hear_icmp(&self, on: bool) {
+        let _ = if self.peer.is_ipv4() {
+            setsockopt(&self.inner, sockopt::Ipv4RecvErr, &on)
+        } else {
+            setsockopt(&self.inner, sockopt::Ipv6RecvErr, &on)
+        };
+    }
+
+    /// The second word on an error of the system before the handshake was complete.
+    #[must_use]
+    pub fn why(&self, errno: Errno) -> Option<FailureCode> {
+        let (local, peer) = (self.local.ip(), self.peer.ip());
+        FailureCode::of_network(errno, self.heard(), Some(local), peer)
+    }
+
+    /// The ICMP message "destination unreachable" that the kernel keeps for this socket, if there is one.
+    fn heard(&self) -> Option<Icmp> {
+        let mut control = nix::cmsg_space!([u8; 64]);
+        let mut buffer = [0; 512];
+        let mut slices = [IoSliceMut::new(&mut buffer)];
+        let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
+        let descriptor = self.inner.as_raw_fd();
+        let message = recvmsg::<()>(descriptor, &mut slices, Some(&mut control), flags).ok()?;
+        message.cmsgs().ok()?.find_map(|control| match control {
+            ControlMessageOwned::Ipv4RecvErr(error, from) if error.ee_type == 3 => Some(Icmp {
+                v6: false,
+                code: error.ee_code,
+                from: from.map(|from| Ipv4Addr::from(u32::from_be(from.sin_addr.s_addr)).into()),
+            }),
+            ControlMessageOwned::Ipv6RecvErr(error, from) if error.ee_type == 1 => Some(Icmp {
+                v6: true,
+                code: error.ee_code,
+                from: from.map(|from| Ipv6Addr::from(from.sin6_addr.s6_addr).into()),
+            }),
+            _ => None,
         })
     }
 
@@ -222,5 +266,11 @@ mod tests {
         socket.send(b"x").unwrap();
         socket.wait_readable(Duration::from_secs(5)).unwrap();
         assert_eq!(socket.receive(&mut [0; 9]), Err(Errno::ECONNREFUSED));
+        assert_eq!(
+            socket.why(Errno::ECONNREFUSED),
+            Some(FailureCode::IcmpPort),
+            "by the message itself"
+        );
+        assert_eq!(socket.heard(), None, "it is told once");
     }
 }

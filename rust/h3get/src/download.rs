@@ -40,7 +40,11 @@ pub fn download(client: &Quiche, request: &Request) -> Result<Record<QuicFacts>,
         Ok(socket) => socket,
         Err(errno) => {
             let record = Record::new(quic::LIBRARY, request, &Clock::start());
-            return Ok(record.conclude(Verdict::of_errno(errno, false)));
+            return Ok(record.conclude(Verdict::of_errno(
+                errno,
+                false,
+                clientkit::FailureCode::of_network(errno, None, None, request.address),
+            )));
         }
     };
     let connection = quic::connect(client, request, &mut config, &socket)?;
@@ -112,7 +116,10 @@ impl<'a> Download<'a> {
     fn run(&mut self) -> Verdict {
         self.open()
             .and_then(|()| self.rounds())
-            .unwrap_or_else(|errno| Verdict::of_errno(errno, self.connection.is_established()))
+            .unwrap_or_else(|errno| {
+                let established = self.connection.is_established();
+                Verdict::of_errno(errno, established, self.socket.why(errno))
+            })
     }
 
     /// Sends the first datagram. Everything that it takes has been done when the clock starts.
@@ -228,7 +235,10 @@ impl<'a> Download<'a> {
         if !self.connection.is_established() {
             return None;
         }
-        self.connected_at.get_or_insert(now);
+        if self.connected_at.is_none() {
+            self.connected_at = Some(now);
+            self.socket.hear_icmp(false);
+        }
         self.exchange
             .progress(&mut self.connection, self.request, self.fault, now)
     }

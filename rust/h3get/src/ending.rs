@@ -1,6 +1,6 @@
 //! How a download ended, where quiche or its HTTP/3 says so.
 
-use clientkit::{Close, Failure, Verdict};
+use clientkit::{Close, Failure, FailureCode, Verdict};
 use quiche::h3;
 
 use crate::quic;
@@ -19,6 +19,15 @@ pub fn of_connection(
         };
         return Some(close.peer(established));
     }
+    if fault == Some(quiche::Error::UnknownVersion) && !established {
+        return Some(
+            Verdict::failed(
+                Failure::ProtocolError,
+                "the server supports none of our QUIC versions",
+            )
+            .because(FailureCode::VersionNegotiation),
+        );
+    }
     if let Some(error) = connection.local_error().cloned() {
         let fault = fault.map(|fault| fault.to_string()).unwrap_or_default();
         let close = Close {
@@ -26,13 +35,7 @@ pub fn of_connection(
             code: error.error_code,
             reason: fault.as_bytes(),
         };
-        return Some(close.local(quic::verify_error(connection)));
-    }
-    if fault == Some(quiche::Error::UnknownVersion) && !established {
-        return Some(Verdict::failed(
-            Failure::ProtocolError,
-            "the server supports none of our QUIC versions",
-        ));
+        return Some(close.local(quic::rejected(connection)));
     }
     if connection.is_timed_out() {
         return Some(Verdict::of_idle_timeout(established));
@@ -43,5 +46,9 @@ pub fn of_connection(
 
 /// Its HTTP/3 cannot be read.
 pub fn of_http3(error: &h3::Error) -> Verdict {
-    Verdict::failed(Failure::ProtocolError, &format!("HTTP/3: {error}"))
+    let code = match error {
+        h3::Error::MessageError => Some(FailureCode::HttpSyntax),
+        _ => None,
+    };
+    Verdict::failed(Failure::ProtocolError, &format!("HTTP/3: {error}")).because(code)
 }

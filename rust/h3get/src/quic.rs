@@ -9,7 +9,7 @@ use std::time::Duration;
 use boring::error::ErrorStack;
 use boring::rand::rand_bytes;
 use boring::ssl::{SslCipherRef, SslContextBuilder, SslMethod, SslRef};
-use clientkit::{Library, Request, Socket, UnreadableCa, one_line};
+use clientkit::{FailureCode, Library, Rejected, Request, Socket, UnreadableCa, one_line};
 use quiche::{Config, Connection, ConnectionId};
 use serde::Serialize;
 use thiserror::Error;
@@ -186,9 +186,12 @@ pub fn tls_facts(connection: &mut Connection) -> (Option<&'static str>, Option<&
 }
 
 /// Why the certificate was rejected, if it was.
-pub fn verify_error(connection: &mut Connection) -> Option<&'static str> {
+pub fn rejected(connection: &mut Connection) -> Option<Rejected<'static>> {
     let ssl: &mut SslRef = connection.as_mut();
-    ssl.verify_result().err().map(|error| error.error_string())
+    ssl.verify_result().err().map(|error| Rejected {
+        code: FailureCode::of_verification(error.as_raw()),
+        why: error.error_string(),
+    })
 }
 
 /// Gathers the connection's own account.

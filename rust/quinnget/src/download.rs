@@ -36,7 +36,11 @@ async fn prepare_and_run(
         Ok(socket) => socket,
         Err(errno) => {
             let record = Record::new(LIBRARY, request, &Clock::start());
-            return Ok(record.conclude(Verdict::of_errno(errno, false)));
+            return Ok(record.conclude(Verdict::of_errno(
+                errno,
+                false,
+                clientkit::FailureCode::of_network(errno, None, None, request.address),
+            )));
         }
     };
     let link = Link::new(socket)?;
@@ -86,7 +90,10 @@ impl Download<'_> {
         tokio::select! {
             biased;
             verdict = self.fetch(connecting, head) => verdict,
-            errno = link.fault() => Verdict::of_errno(errno, self.connected_at.is_some()),
+            errno = link.fault() => {
+                let code = link.socket().why(errno);
+                Verdict::of_errno(errno, self.connected_at.is_some(), code)
+            }
             () = sleep_until(end) => Verdict::of_spent_budget(
                 budget,
                 self.connected_at.is_some(),
@@ -101,6 +108,7 @@ impl Download<'_> {
             Err(error) => return ending::of_connection(&error, false),
         };
         self.connected_at = Some(self.clock.elapsed());
+        self.link.socket().hear_icmp(false);
         exchange::exchange(connection, head, &mut self.response, &self.clock).await
     }
 

@@ -3,18 +3,23 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use clientkit::FailureCode;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 
 use clientkit::UnreadableCa;
 use rustls::crypto::cipher::{AeadKey, Iv};
 use rustls::crypto::ring::{default_provider, kx_group};
 use rustls::crypto::{ActiveKeyExchange, CryptoProvider, SupportedKxGroup};
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::quic::{Algorithm, HeaderProtectionKey, PacketKey};
 use rustls::{
-    CipherSuite, ClientConfig, NamedGroup, RootCertStore, SupportedCipherSuite, Tls13CipherSuite,
+    CertificateError, CipherSuite, ClientConfig, DigitallySignedStruct, Error, NamedGroup,
+    RootCertStore, SignatureScheme, SupportedCipherSuite, Tls13CipherSuite,
 };
 
 use crate::options::SetupError;
@@ -22,6 +27,8 @@ use crate::options::SetupError;
 /// Cipher suite and group of the latest keys, by their numbers in the TLS registry: this process makes one connection.
 static SUITE: AtomicU16 = AtomicU16::new(0);
 static GROUP: AtomicU16 = AtomicU16::new(0);
+/// Why the certificate was rejected: quinn makes text of it.
+static REJECTED: OnceLock<CertificateError> = OnceLock::new();
 
 /// rustls's configuration with exactly the given trust anchors.
 pub fn config(ca: &Path) -> Result<ClientConfig, SetupError> {
@@ -33,9 +40,14 @@ pub fn config(ca: &Path) -> Result<ClientConfig, SetupError> {
     if added == 0 {
         return Err(unreadable().into());
     }
-    let mut config = ClientConfig::builder_with_provider(Arc::new(provider()))
+    let provider = Arc::new(provider());
+    let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+        .build()
+        .map_err(|_| unreadable())?;
+    let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_root_certificates(roots)
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(NotedVerifier(inner)))
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h3".to_vec()];
     config.resumption = rustls::client::Resumption::disabled();
@@ -58,6 +70,70 @@ pub fn agreed() -> (Option<&'static str>, Option<&'static str>) {
         _ => None,
     };
     (cipher, group)
+}
+
+/// Why the certificate was rejected, if it was.
+pub fn rejected() -> Option<(Option<FailureCode>, String)> {
+    let error = REJECTED.get()?;
+    let code = match error {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            Some(FailureCode::Expired)
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            Some(FailureCode::NotYetValid)
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            Some(FailureCode::WrongName)
+        }
+        CertificateError::UnknownIssuer => Some(FailureCode::UnknownCa),
+        _ => None,
+    };
+    Some((code, error.to_string()))
+}
+
+/// rustls's own verifier, which notes why it rejects a certificate.
+#[derive(Debug)]
+struct NotedVerifier(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for NotedVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.0
+            .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+            .inspect_err(|error| {
+                if let Error::InvalidCertificate(error) = error {
+                    let _ = REJECTED.set(error.clone());
+                }
+            })
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
 }
 
 /// ring's algorithms; rustls sends a key share for the first group only, so that the `ClientHello` fits one datagram.

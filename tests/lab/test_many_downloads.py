@@ -1,0 +1,102 @@
+"""A campaign of many small downloads: what it needs per download does not grow, and nothing is left open."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from downloader.execution.journal import Journal
+from tests.lab import _fault_world as faults
+from tests.topologies import server, topology
+
+pytestmark = [pytest.mark.lab, pytest.mark.soak]
+
+PER_ITERATION = 2 * 4  # targets, configurations and warm-ups
+PLANNED = int(os.environ.get("UPSHIFT_MANY_DOWNLOADS", "20000")) // PER_ITERATION * PER_ITERATION
+"""The issue's 20,000 take most of an hour; the environment variable makes a shorter one."""
+FIRST = PLANNED // 20
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the runner and the warm interpreters have, proc(5)."""
+
+    downloads: int
+    memory_kb: dict[str, int]
+    cpu_s: float
+    descriptors: int
+
+
+@pytest.fixture
+def world(lab_host: Path, tmp_path: Path) -> Iterator[Any]:
+    made = faults.World(tmp_path)
+    names = ("www.one.example", "t.example")
+    servers = [server(f"s{n}", name, size="10 kB", path="rtt_ms = 2, rate_mbit = 50") for n, name in enumerate(names)]
+    made.write("many.toml", topology("many", *servers, seed=3))
+    made.campaign(tmp_path / "many.toml", more=f"iterations = {PLANNED // PER_ITERATION}")
+    yield made
+    made.clean()
+
+
+def recorded(out: Path) -> int:
+    if not (out / "vantage" / "V" / "journal.sqlite").exists():
+        return 0
+    journal = Journal(out / "vantage" / "V" / "journal.sqlite")
+    try:
+        return journal.counts().recorded
+    finally:
+        journal.close()
+
+
+def sample(runner: int, world: Any, downloads: int) -> Sample:
+    """Of the runner and of the warm interpreters, which are their own parents' children."""
+    warm = {
+        line.split()[-1]: pid
+        for pid, line in sorted(world.processes().items(), reverse=True)
+        if "programs.warm" in line
+    }
+    pids = {"runner": runner, **warm}
+    memory = {}
+    for name, pid in pids.items():
+        status = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        memory[name] = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("Pss:"))
+    fields = Path(f"/proc/{runner}/stat").read_text().rpartition(")")[2].split()
+    ticks = sum(int(fields[at]) for at in (11, 12, 13, 14))  # its own and its children's, user and system
+    return Sample(downloads, memory, ticks / TICKS, len(list(Path(f"/proc/{runner}/fd").iterdir())))
+
+
+def test_what_it_needs_does_not_grow(world: Any) -> None:
+    out = world.folder / "out"
+    child = world.start("run", "c.toml", "--out", "out")
+    taken: list[Sample] = []
+    try:
+        for goal in (FIRST, 2 * FIRST, PLANNED - FIRST, PLANNED - PLANNED // 100):
+            while (done := recorded(out)) < goal:
+                assert child.poll() is None, child.communicate()[1]
+                time.sleep(0.5)
+            taken.append(sample(child.pid, world, done))
+        _, stderr = child.communicate(timeout=600)
+    except BaseException:
+        child.kill()
+        child.communicate()
+        raise
+    assert child.returncode == 0, stderr
+    faults.assert_each_once(out, PLANNED)
+    early, second, late, last = taken
+    journal = sum(path.stat().st_size for path in (out / "vantage" / "V").glob("journal.sqlite*")) / PLANNED
+    cpu = [1000 * (b.cpu_s - a.cpu_s) / (b.downloads - a.downloads) for a, b in ((early, second), (late, last))]
+    print(f"{PLANNED} downloads, load {os.getloadavg()[0]:.1f}: CPU {cpu[0]:.1f} then {cpu[1]:.1f} ms a download")
+    print(f"memory {early.memory_kb} then {last.memory_kb} kB; {early.descriptors} then {last.descriptors} descriptors")
+    print(f"journal {journal:.0f} bytes a download")
+    assert last.descriptors <= early.descriptors + 2, (early, last)  # a child may be starting
+    for name, before in early.memory_kb.items():
+        assert last.memory_kb[name] <= 1.05 * before + 512, (name, before, last.memory_kb[name])
+    assert cpu[1] <= 1.05 * cpu[0], cpu
+    assert journal <= 5000
