@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import encodings.idna  # noqa: F401 - `ssl` needs it for a host name, and a confined client imports nothing
 import http
 import ipaddress
 import json

@@ -7,7 +7,6 @@ TLS resumption, no proxies from the environment. The body is hashed afterwards a
 from __future__ import annotations
 
 import contextlib
-import encodings.idna  # noqa: F401 - `ssl` would import it with the first host name, after the first packet
 import errno
 import http.client
 import select
