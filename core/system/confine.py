@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import encodings.idna  # noqa: F401 - `ssl` imports it with the first host name, when no file can be opened any more
 import errno
 import json
 import os

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from core.errors import UsageError
+from core.system import process
+from core.system.process import Completed
 from downloader.campaign.campaign import load
 from downloader.execution.journal import Journal, check_folder, earlier_iterations
 from downloader.execution.run import _open_journals
@@ -20,12 +23,15 @@ LAB = (SHIPPED / "small.toml").read_text()
 
 
 class NoPlace:
-    """A place of which only its environment is asked."""
+    """A place of which only its environment is asked, and how programs are confined there."""
 
     ca_file = Path("/etc/ssl/certs/ca-certificates.crt")
 
     def environment(self) -> dict[str, object]:
         return {}
+
+    def run(self, argv: Sequence[str]) -> Completed:
+        return process.run(argv)
 
 
 def planned(folder: Path, *, lab: str = LAB, **fields: Any) -> SharedPlan:
@@ -43,7 +49,7 @@ def opened(plan: SharedPlan, out: Path) -> dict[str, Journal]:
     earlier = {name: earlier_iterations(out / "vantage" / name, plan) for name in plan.vantage_points}
     runs = {name: plan.runs(name, earlier[name]) for name in plan.vantage_points}
     places = {name: NoPlace() for name in plan.vantage_points}
-    _open_journals(plan, runs, earlier, places, out, None, journals)  # type: ignore[arg-type]
+    _open_journals(plan, runs, earlier, places, out, None, None, journals)  # type: ignore[arg-type]
     return journals
 
 
