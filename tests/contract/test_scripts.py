@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -104,3 +105,21 @@ def test_an_ordinary_user_is_root_for_the_lab_only(checkout: Checkout) -> None:
     assert done.returncode == 0, done.stderr
     assert names(calls[:3]) == ["id", "check", "cargo"]
     assert sorted(names(calls[3:])) == ["pytest"] * 3 + ["sudo"] * 4
+
+
+def test_checkouts_that_share_cargos_cache_do_not_take_each_others_crates(tmp_path: Path) -> None:
+    source = f". {SCRIPT.with_name('own-build')}"
+    cache = {"PATH": os.environ["PATH"], "CARGO_TARGET_DIR": str(tmp_path / "cache")}
+    files = []
+    for name in ("one", "two"):
+        files.append(tmp_path / name / "rust/clientkit/src/lib.rs")
+        files[-1].parent.mkdir(parents=True)
+        files[-1].touch()
+        (tmp_path / name / "Cargo.toml").touch()
+    newer = []
+    for name in ("one", "one", "two", "one"):
+        for file in files:
+            os.utime(file, (0, 0))
+        subprocess.run(["bash", "-euc", source], cwd=tmp_path / name, env=cache, check=True)
+        newer.append([file.stat().st_mtime > 0 for file in files])
+    assert newer == [[True, False], [False, False], [False, True], [True, False]]
