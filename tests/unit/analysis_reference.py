@@ -103,6 +103,7 @@ def table1(dataset: Dataset) -> list[Table1Row]:
                 failed=_count(members, Outcome.FAILED),
                 censored=_count(members, Outcome.CENSORED),
                 causes=causes(members),
+                codes=codes(members),
             )
         )
     return rows
@@ -146,6 +147,7 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
                 slow_handshakes=sum(d.slow_handshake is True for d in members),
                 void=voids[name],
                 causes=causes(members),
+                codes=codes(members),
                 reasons=reasons(members),
                 void_reasons=dict(Counter(d.void_reason for d in members if d.void_reason is not None).most_common()),
             )
@@ -246,6 +248,12 @@ def _slowness(record: Record) -> tuple[float, float] | str:
 def causes(downloads: Iterable[Download]) -> dict[str, int]:
     """Cause -> downloads that are not ok, the most frequent first; a missing cause is `unknown`."""
     found = Counter(d.failure or Failure.UNKNOWN.value for d in downloads if d.outcome != Outcome.OK)
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def codes(downloads: Iterable[Download]) -> dict[str, int]:
+    """Cause and second word -> downloads that have both, the most frequent first."""
+    found = Counter(f"{d.failure}: {d.failure_code}" for d in downloads if None not in (d.failure, d.failure_code))
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 

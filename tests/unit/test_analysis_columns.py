@@ -55,6 +55,7 @@ seconds = st.sampled_from([None, 0.0, 0.5, 1.0, 1.0, 2.0, 2.0, 3.0])
 STATES: dict[str, st.SearchStrategy[Any]] = {
     "outcome": st.sampled_from(["ok", "ok", "ok", "ok", "failed", "censored"]),
     "failure": st.sampled_from([None, None, "time_budget", "byte_budget", "tls_error", ""]),
+    "failure_code": st.sampled_from([None, "alert", "in_body", ""]),
     "last_byte_s": seconds,
     "first_byte_s": st.sampled_from([None, 0.06, 1.0]),
     "budget_s": st.sampled_from([1.0, 10.0]),
