@@ -24,7 +24,7 @@ from core.files.ladder import PacketForm, Transfer, fastest
 from core.terminal import show_progress
 from downloader import clients
 from tests.lab import _fault_world as faults
-from tests.lab.noise import Noise, host_noise, measured
+from tests.lab.noise import TOO_NOISY, Noise, host_noise, measured
 from tests.topologies import server, topology
 from vantage.doctor import calibrate, ceilings
 
@@ -81,7 +81,8 @@ def calibrated(world: faults.World) -> dict[str, float]:
     now = ceilings.circumstances()
     ceilings.save(found, path=stored(world), now=now, measured_at="2026-11-24", seconds=0.1, busy_share=0.0)
     rates: dict[str, float] = {one.client.name: one.document()["ceiling_mbit_s"] for one in found}
-    assert all(rate > 40 for rate in rates.values()), f"the host is too busy: {rates}"
+    if any(rate <= 40 for rate in rates.values()):
+        pytest.skip(f"{TOO_NOISY}: clients reach {rates} Mbit/s")
     return rates
 
 
