@@ -93,7 +93,7 @@ def inspect_campaign(
     Args:
         factors: name -> factor, of all that configurations may set.
         jobs: captures read at once; None for one per core.
-        again: read the captures that are there also where the journal has what this code found in them.
+        again: read all captures that were not dropped, also where the journal has what this code found in them.
 
     Raises:
         UsageError: the folder holds no campaign, or parts of several, is in use, or its tables are not what an
@@ -174,7 +174,7 @@ class _Tables:
     def _evidence(self, run: tuple[Sequence[Download], RecordedFindings | None]) -> Evidence:
         downloads, findings = run
         there = (self._folder / str(downloads[0].capture)).exists()
-        recorded = None if self._again and there else from_journal(findings, downloads, there=there)
+        recorded = from_journal(findings, downloads, there=there, again=self._again)
         return recorded or from_capture(self._folder, downloads, self._factors)
 
     def _run(self, name: str, run: Sequence[Download], evidence: Evidence) -> Iterator[Inspected]:

@@ -101,20 +101,23 @@ def _is_clean(row: Inspected) -> bool:
     return row.download.outcome == Outcome.OK and row.download.accepted is True
 
 
-def from_journal(findings: RecordedFindings | None, downloads: Sequence[Download], *, there: bool) -> Evidence | None:
+def from_journal(
+    findings: RecordedFindings | None, downloads: Sequence[Download], *, there: bool, again: bool
+) -> Evidence | None:
     """The evidence that the journal has, where the capture cannot say more; None: the capture has to be read.
 
     That is so if today's code made the findings from the whole capture, and if the capture was dropped.
 
     Args:
         there: whether the capture is there: one that was collected before it was dropped elsewhere.
+        again: a capture that was not dropped has to be read, whoever looked at it.
     """
     if findings is None:
         return None
     document = json.loads(findings.text)
     whole = isinstance(document, list)
     rows = document if whole else document["rows"]
-    if whole and all(row["proof"].get("engine") == ENGINE for row in rows):
+    if whole and not again and all(row["proof"].get("engine") == ENGINE for row in rows):
         return from_findings(rows, downloads)
     return from_findings(rows, downloads) if findings.dropped and not there else None
 

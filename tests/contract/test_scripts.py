@@ -26,7 +26,7 @@ class Checkout:
             self.program(name if "/" in name else f"bin/{name}", "")
         (folder / "bin" / "id").write_text("#!/bin/bash\necho 0\n")
         (folder / "bin" / "id").chmod(0o755)
-        for name in ("bash", "cat", "dirname", "env", "mktemp", "rm", "true"):
+        for name in ("bash", "dirname", "env", "rm"):
             (folder / "bin" / name).symlink_to(shutil.which(name) or name)
 
     def program(self, name: str, body: str) -> None:
@@ -59,11 +59,10 @@ def names(calls: list[str]) -> list[str]:
 def test_tiers_run_in_order_with_their_times(checkout: Checkout) -> None:
     done, calls = checkout.run()
     assert done.returncode == 0 and names(calls) == ["check", "cargo", "pytest", "pytest", "pytest"]
-    fleet, others = sorted(calls[2:4], key=lambda call: "not measures" in call)  # side by side
-    assert "not measures" in others and fleet.endswith(" tests/fleet") and "-m measures" in calls[4]
+    assert "not measures" in calls[2] and "-m measures" in calls[3] and calls[4].endswith(" tests/fleet")
     assert all("--durations=10" in call for call in calls[2:])
     times = done.stdout.partition("== Times\n")[2].splitlines()
-    assert len(times) == 4 and all(re.fullmatch(r" +\d+ s  \w.*", line) for line in times)
+    assert len(times) == 5 and all(re.fullmatch(r" +\d+ s  \w.*", line) for line in times)
 
 
 def test_it_ends_at_the_first_tier_that_fails(checkout: Checkout) -> None:
@@ -71,16 +70,6 @@ def test_it_ends_at_the_first_tier_that_fails(checkout: Checkout) -> None:
     done, calls = checkout.run()
     assert done.returncode == 3 and names(calls) == ["check", "cargo"]
     assert done.stdout.splitlines()[-1].endswith("Rust tests (failed)")
-
-
-@pytest.mark.parametrize("failing", ["tests/contract tests/lab", "tests/fleet"])
-def test_of_those_that_run_side_by_side_both_are_told(checkout: Checkout, failing: str) -> None:
-    checkout.program("bin/pytest", f'echo "output of $*"; [[ $* != *"{failing}" ]] || exit 1')
-    done, calls = checkout.run()
-    assert done.returncode == 1 and names(calls) == ["check", "cargo", "pytest", "pytest"]
-    lines = [line for line in done.stdout.splitlines() if line.startswith("output of")]
-    assert lines[0].endswith("tests/contract tests/lab") and lines[1].endswith("tests/fleet"), done.stdout
-    assert done.stdout.splitlines()[-1].endswith("side by side (failed)")
 
 
 def test_a_soak_runs_all_tiers_resumes_and_starts_anew(checkout: Checkout) -> None:
@@ -103,8 +92,7 @@ def test_an_ordinary_user_is_root_for_the_lab_only(checkout: Checkout) -> None:
     checkout.program("bin/sudo", 'exec "$@"')
     done, calls = checkout.run()
     assert done.returncode == 0, done.stderr
-    assert names(calls[:3]) == ["id", "check", "cargo"]
-    assert sorted(names(calls[3:])) == ["pytest"] * 3 + ["sudo"] * 4
+    assert names(calls) == ["id", "check", "cargo", "sudo", "pytest", "sudo", "pytest", "sudo", "pytest"]
 
 
 def test_checkouts_that_share_cargos_cache_do_not_take_each_others_crates(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import select
+import shlex
 import signal
 import struct
 import sys
@@ -331,10 +332,13 @@ def test_a_hostile_client_is_bounded_and_a_record(
 ) -> None:
     body, reason = HOSTILE[name]
     program = tmp_path / f"hostile-{name}"
-    start = f"#!{sys.executable}\nimport os, signal, sys, time\nsys.path.insert(0, {str(PAGE.parents[2])!r})\n"
+    start = f"import os, signal, sys, time\nsys.path.insert(0, {str(PAGE.parents[2])!r})\n"
     start += "if '--version' in sys.argv: sys.exit()\n"
     confined = "from core.system.confine import confine\nconfine(port=None)\n"
-    program.write_text(start + confined + body + "\n")
+    program.with_suffix(".py").write_text(start + confined + body + "\n")
+    # No interpreter's path with a space fits into the first line of a script.
+    command = shlex.join([sys.executable, str(program.with_suffix(".py"))])
+    program.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     client = Client(name=name, help="", transport=Transport.TCP, http=None, program=program.name)

@@ -48,6 +48,8 @@ def fill(host: Host, *, left: int) -> int:
             " AND number < (SELECT COUNT(*) FROM runs) - ?",
             (left,),
         )
+        # So tables are made from captures, which takes its time.
+        journal.execute("UPDATE captures SET findings = NULL")
         return int(journal.execute("SELECT COUNT(*) FROM downloads").fetchone()[0])
 
 

@@ -44,8 +44,8 @@ def inspect(
         bool,
         typer.Option(
             "--again",
-            help="Read all captures that are there. Default: only those in which this very code has not looked yet, "
-            "right after the measurement run.",
+            help="Read all captures that were not dropped, and name those that are missing. Default: only those in "
+            "which this very code has not looked yet, right after the measurement run.",
         ),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Progress and one result per folder as JSON lines.")] = False,
