@@ -347,7 +347,7 @@ def compare(
         threshold=threshold,
         changes=tuple(moved),
         differences=tuple(differences(one, other)),
-        notes=(*_few(moved), *one.notes, *other.notes),
+        notes=(*_few(moved), *dict.fromkeys((*one.notes, *other.notes))),
     )
 
 
