@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -96,7 +97,7 @@ def test_an_ordinary_user_is_root_for_the_lab_only(checkout: Checkout) -> None:
 
 
 def test_checkouts_that_share_cargos_cache_do_not_take_each_others_crates(tmp_path: Path) -> None:
-    source = f". {SCRIPT.with_name('own-build')}"
+    source = f". {shlex.quote(str(SCRIPT.with_name('own-build')))}"
     cache = {"PATH": os.environ["PATH"], "CARGO_TARGET_DIR": str(tmp_path / "cache")}
     files = []
     for name in ("one", "two"):
