@@ -112,8 +112,10 @@ def pack(
     credits = archive_pages.Credits(licence=archive_pages.licence(licence), authors=archive_pages.people(authors))
     if names is Identities.HASH and captures is CapturesOf.ALL:
         raise UsageError("captures hold addresses and names", where="--names hash", remedy="use --captures none")
-    if os.path.lexists(out):
-        raise UsageError("this is already there", where=str(out), remedy="use another --out, or remove it")
+    key_file = out.with_name(f"{out.name}.key")
+    for path in (out, *([key_file] if names is Identities.HASH else [])):
+        if os.path.lexists(path):
+            raise UsageError("this is already there", where=str(path), remedy="use another --out, or remove it")
     homes = _homes(folders)
     with contextlib.ExitStack() as stack:
         for folder in folders:
@@ -142,7 +144,7 @@ def pack(
         archive_pages.write(part / bag.PAYLOAD, contents.folders, asdict(contents), credits, software, now)
         bag.write(part, archive_pages.bag_info(credits, now))
         if names is Identities.HASH:
-            _keep_key(out.with_name(f"{out.name}.key"), key)
+            _keep_key(key_file, key)
         part.rename(out)
     return contents
 

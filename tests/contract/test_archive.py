@@ -165,6 +165,11 @@ def test_a_wrong_request_writes_nothing(campaign: Path, tmp_path: Path) -> None:
         assert sentence in str(done.exception), done.exception
     done = run("archive", campaign, "-o", tmp_path / "there", *CREDITS)
     assert "this is already there" in str(done.exception)
+    key = tmp_path / "new.key"
+    key.touch()
+    done = run("archive", campaign, "-o", tmp_path / "new", *CREDITS, "--names", "hash")
+    assert f"{key}: this is already there" in str(done.exception)
+    key.unlink()
     done = run("reproduce", tmp_path / "there")
     assert "this is not an archive" in str(done.exception)
     assert [path.name for path in tmp_path.iterdir()] == ["there"] and hashes(campaign) == before

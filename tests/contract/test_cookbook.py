@@ -32,11 +32,6 @@ SNIPPETS = re.findall(
 PAIRED = ("ALL", "BL")
 
 
-class Silent:
-    def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
-        pass
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo's folder if `UPSHIFT_DEMO_FOLDER` names one, else one with hand-made captures."""

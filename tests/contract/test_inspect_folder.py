@@ -24,17 +24,12 @@ from core.domain import Download
 from core.errors import UsageError
 from core.files import store
 from downloader.factors import ALL as FACTORS
-from tests.inspected import CONFIGURATIONS, START, TCP, captures, inspect_elsewhere, make_campaign
+from tests.inspected import CONFIGURATIONS, START, TCP, Silent, captures, inspect_elsewhere, make_campaign
 from tests.unit.pcap_writer import SYN, Segment, ipv4, pcap
 from upshift.cli import app
 
 TABLES = ("downloads.parquet", "superseded.parquet", "environment.json")
 REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-class Silent:
-    def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
-        pass
 
 
 def inspected(folder: Path, **options: Any) -> Inspection:
