@@ -7,14 +7,15 @@ belong into a network of one's own, or behind TLS (Dask's settings of `distribut
 
 from __future__ import annotations
 
+import functools
 import itertools
 import pkgutil
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any, Self, TypeVar
-from urllib.parse import urlsplit
 
 from analysis.captures.scan import in_order
 from analysis.evidence.rows import ENGINE
@@ -39,6 +40,8 @@ _LOOK_S = 2.0
 _LEAST_AHEAD, _AHEAD = 16, 2
 """Tasks in progress, or whose rows wait: at least, and for each thread of the cluster."""
 
+_ADDRESS = re.compile(r"(tcp|tls)://(?P<host>\[[0-9a-fA-F:]+\]|[^\s/:\[\]]+):\d{1,5}")
+
 _ENGINE = "analysis.evidence.rows:ENGINE"
 """Asked of a worker by name, as it need not have this file."""
 
@@ -58,24 +61,18 @@ class Cluster:
     """
 
     def __init__(self, address: str) -> None:
-        try:
-            parts = urlsplit(address)
-            host = parts.hostname if parts.scheme in ("tcp", "tls") and parts.port else None
-        except ValueError:
-            host = None
-        if host is None:
-            raise UsageError(
-                f"{address!r} is not the address of a Dask scheduler",
-                where="--scheduler",
-                remedy="write tcp://HOST:8786",
-            )
-        reach.check_host(host)
+        named = _ADDRESS.fullmatch(address)
+        if named is None:
+            what = f"{address!r} is not the address of a Dask scheduler"
+            raise UsageError(what, where="--scheduler", remedy="write tcp://HOST:8786")
+        reach.check_host(named["host"].strip("[]"))
         self._address, self._client = address, _connect(address)
         self._threads, self._looked_s, self._alive_s = 0, 0.0, time.monotonic()
         try:
-            while not self._threads:
+            self._look()
+            while self._threads == 0:
+                time.sleep(0.1)
                 self._look()
-                time.sleep(0 if self._threads else 0.1)
             self._require_engine()
         except BaseException:
             self.close()
@@ -102,7 +99,7 @@ class Cluster:
         given = iter(items)
         batches = iter(lambda: tuple(itertools.islice(given, RUNS)), ())
         executor = self._client.get_executor(retries=RETRIES, pure=False)
-        task = _Task(function, ENGINE)
+        task = functools.partial(_read, function, ENGINE)
         for results in in_order(task, batches, executor=executor, ahead=self._ahead, result=self._wait):
             if isinstance(results, PlaceError):
                 raise results
@@ -167,41 +164,36 @@ def _differs(worker: str, theirs: str, ours: str) -> str:
     return f"the worker {worker} has another engine ({theirs}; here it is {ours})"
 
 
-class _Task:
-    """What a worker does with a list of measurement runs."""
+def _read(function: Callable[[Item], Result], engine: str, items: Sequence[Item]) -> list[Result] | PlaceError:
+    """What a worker does: `function` of each item. Another engine is a value, as no other worker shall be tried.
 
-    def __init__(self, function: Callable[[Any], Any], engine: str) -> None:
-        self._function, self._engine = function, engine
+    Raises:
+        PlaceError: this worker cannot see the captures: Dask tries it again.
+    """
+    from distributed import get_worker
 
-    def __call__(self, items: Sequence[Any]) -> list[Any] | PlaceError:
-        """The results; another engine is a value, as no other worker shall be tried.
-
-        Raises:
-            PlaceError: this worker cannot see the captures: Dask tries it again.
-        """
-        from distributed import get_worker
-
-        worker = get_worker().address
-        if self._engine != ENGINE:
-            return PlaceError(_differs(worker, ENGINE, self._engine), where="--scheduler", remedy=_SAME)
-        try:
-            return [self._function(item) for item in items]
-        except PlaceError as error:
-            what = f"{error.what} (seen by the worker {worker})"
-            raise PlaceError(what, where=error.where, remedy=error.remedy) from None
+    worker = get_worker().address
+    if engine != ENGINE:
+        return PlaceError(_differs(worker, ENGINE, engine), where="--scheduler", remedy=_SAME)
+    try:
+        return [function(item) for item in items]
+    except PlaceError as error:
+        what = f"{error.what} (seen by the worker {worker})"
+        raise PlaceError(what, where=error.where, remedy=error.remedy) from None
 
 
 def _connect(address: str) -> Any:
     try:
         import dask
 
-        # What it logs of lost workers would stand between our sentences.
-        dask.config.set({"logging.distributed": "critical", "distributed.comm.timeouts.connect": CONNECT_S})
+        # What they log of lost workers would stand between our sentences.
+        logs = dict.fromkeys(("distributed", "distributed.client", "tornado", "tornado.application"), "critical")
+        dask.config.set({"logging": logs, "distributed.comm.timeouts.connect": CONNECT_S})
         from distributed import Client
     except ModuleNotFoundError:
         raise not_installed("distributed", "scale", where="--scheduler") from None
     try:
-        return Client(address, timeout=CONNECT_S, set_as_default=False)
+        return Client(address, timeout=CONNECT_S, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:
-        remedy = f"start one there: dask scheduler --port {urlsplit(address).port}"
+        remedy = f"start one there: dask scheduler --port {address.rpartition(':')[2]}"
         raise PlaceError("no Dask scheduler answers", where=address, remedy=remedy) from error

@@ -108,9 +108,13 @@ def test_workers_are_killed_and_join(
 
     def by_workers(**options: Any) -> None:
         *kills, joins = sorted(number.sample(range(1, runs // 3), workers))
-        acts = {moment: lambda: dask.end(number.choice(dask.alive)) for moment in kills}
+        acts: dict[int, Callable[[], object]] = {
+            moment: lambda: dask.end(number.choice(dask.alive)) for moment in kills
+        }
+        if not options or runs > 1000:
+            acts[joins] = dask.work
         with joined(dask, workers) as there:
-            made = inspected(without_tables(folder), cluster=there, progress=At({**acts, joins: dask.work}), **options)
+            made = inspected(without_tables(folder), cluster=there, progress=At(acts), **options)
         assert contents(folder) == by_threads and made.lost == lost
 
     by_workers()
@@ -121,19 +125,19 @@ def test_workers_are_killed_and_join(
 
 def test_a_worker_with_another_engine_is_refused(dask: Dask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy_packages(tmp_path, {"analysis/evidence/more.py": ""})
-    folder = make_campaign(tmp_path / "c")
+    folder = make_campaign(tmp_path / "c", runs=20, packets=8)
     inspected(folder)
     before = contents(folder)
-    dask.end_workers()
-    dask.work(at=tmp_path)
+    strange = dask.work(at=tmp_path)
     differs = rf"the worker tcp://127.0.0.1:\d+ has another engine \(upshift .*; here it is {re.escape(ENGINE)}\)"
+    with monkeypatch.context() as patched:  # one that joins later is not asked before it gets a task
+        patched.setattr(Cluster, "_require_engine", lambda self: None)
+        patched.setattr(cluster, "RUNS", 1)
+        with joined(dask, len(dask.alive)) as workers, pytest.raises(PlaceError, match=differs):
+            inspected(folder, cluster=workers)
     with pytest.raises(PlaceError, match=differs):
         Cluster(dask.address)
-    # One that joins later is not asked before it gets a task.
-    monkeypatch.setattr(Cluster, "_require_engine", lambda self: None)
-    with Cluster(dask.address) as workers, pytest.raises(PlaceError, match=differs):
-        inspected(folder, cluster=workers)
-    dask.end_workers()
+    dask.end(strange)
     assert contents(folder) == before
 
 
@@ -199,11 +203,11 @@ def test_who_cannot_go_on_says_so_and_earlier_tables_stay(
 ) -> None:
     """The last test of this file: it ends the scheduler."""
     monkeypatch.setattr(cluster, "RUNS", 1)
+    monkeypatch.setattr(cluster, "_LOOK_S", 0.2)
     folder, link = make_campaign(tmp_path / "c", runs=60, packets=8, alike=True), tmp_path / "mounted"
     link.symlink_to(folder)
     inspected(folder)
     before = contents(folder)
-    dask.end_workers()
     with joined(dask, 1) as workers:
         lost_folder = r"mounted: there is no such folder \(seen by the worker tcp://127.0.0.1:\d+\)"
         with pytest.raises(PlaceError, match=lost_folder):
