@@ -12,8 +12,9 @@ export UV_PYTHON_DOWNLOADS ?= never
 export PATH := $(CURDIR)/.venv/bin:$(CACHE)/uv/bin:$(HOME)/.cargo/bin:$(PATH):/usr/sbin:/sbin
 
 OUT ?= demo
+FOR ?= 60
 
-.PHONY: help setup debug-client demo fleet-demo check test soak bench clean
+.PHONY: help setup debug-client demo fleet-demo check test soak fuzz bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -40,6 +41,9 @@ test: setup ## All tests: check, Rust tests, contract tests, the lab (CI runs th
 soak: setup ## Every cell of every sweep, many kills (hours; resumes; FRESH=1 starts over)
 	@scripts/browser
 	@scripts/test --soak
+
+fuzz: setup ## Fuzz our parsers of strangers' bytes (FOR=60 seconds each; needs Rust's nightly)
+	@scripts/fuzz "$(FOR)"
 
 bench: setup ## Run the benchmarks (minutes; prints ratios against peers)
 	@for run in benchmarks/*/run; do echo "== $$run"; "$$run" || echo "$$run did not finish" >&2; done

@@ -43,7 +43,8 @@ def main() -> None:
         with show_progress(as_json=False) as progress:
             summary, _ = run_file(folder / "campaign.toml", folder / "out", progress=progress)
         with open_journals(folder / "out") as journals:
-            attempts = [took for journal in journals.values() for took in journal.times()]
+            # The first one waits until its interpreters have imported their programs.
+            attempts = [took for journal in journals.values() for took in list(journal.times())[1:]]
     seconds: Counter[str] = Counter()
     for took in attempts:
         seconds.update(took)

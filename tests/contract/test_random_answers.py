@@ -1,12 +1,15 @@
-"""Random bytes in place of TLS, of QUIC, and of HTTP: every client ends with a cause, whatever comes."""
+"""Random bytes in place of TLS, of QUIC, of HTTP, and of DNS: every client ends with a cause, whatever comes."""
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
 import threading
 from collections.abc import Iterator
 
+import dns.message
+import dns.rrset
 import hypothesis
 import pytest
 from hypothesis import strategies as st
@@ -14,6 +17,7 @@ from hypothesis import strategies as st
 from core.domain import Failure, Outcome, Transport
 from downloader import clients
 from downloader.client import Client, DownloadRequest
+from downloader.programs import resolve
 from tests.cells import Repeats
 from tests.contract._programs import Programs
 from tests.contract.conftest import Faulty
@@ -98,3 +102,59 @@ def test_random_bytes_have_a_cause(client: Client, faulty: Faulty, programs: Pro
         ends()
     finally:
         noise.close()
+
+
+class Muddled:
+    """A name server on UDP whose answer is cut, and has some bytes changed or added."""
+
+    def __init__(self) -> None:
+        self.cut, self.changes, self.more = 0, dict[int, int](), b""
+        self._sock = socket.socket(type=socket.SOCK_DGRAM)
+        self._sock.bind(("127.0.0.1", 0))
+        self.port: int = self._sock.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                data, peer = self._sock.recvfrom(4096)
+                answer = dns.message.make_response(dns.message.from_wire(data))
+                name = answer.question[0].name
+                answer.answer = [
+                    dns.rrset.from_text(name, 60, "IN", "CNAME", "edge.example."),
+                    dns.rrset.from_text("edge.example.", 60, "IN", "A", "198.18.0.1"),
+                ]
+                wire = bytearray(answer.to_wire())
+                for place, value in self.changes.items():
+                    wire[2 + place % (len(wire) - 2)] = value  # not the query's number: another one is not read
+                self._sock.sendto(wire[: len(wire) - self.cut] + self.more, peer)
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+CHANGES = st.dictionaries(st.integers(0, 200), st.integers(0, 255), max_size=6)
+
+
+def test_muddled_dns_answers_have_a_word(monkeypatch: pytest.MonkeyPatch, repeats: Repeats) -> None:
+    server = Muddled()
+    monkeypatch.setattr(resolve, "_DNS_PORT", server.port)
+
+    @hypothesis.settings(max_examples=repeats(quick=20, soak=5_000), deadline=None)
+    @hypothesis.given(
+        st.integers(0, 60),
+        st.dictionaries(st.integers(0, 200), st.integers(0, 255), max_size=6),
+        st.binary(max_size=40),
+    )
+    def ends(cut: int, changes: dict[int, int], more: bytes) -> None:
+        server.cut, server.changes, server.more = cut, changes, more
+        found = resolve.resolve(
+            "a.example", family="ipv4", nameservers=["127.0.0.1"], timeout_s=0.2, allowed=resolve.ANYWHERE
+        )
+        assert bool(found["addresses"]) != bool(found["error"] and found["code"]), found
+        assert all(ipaddress.ip_address(address) for address in found["addresses"])
+
+    try:
+        ends()
+    finally:
+        server.close()

@@ -117,8 +117,8 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 @contextlib.contextmanager
-def open_host(folder: Path) -> Iterator[Host]:
-    """The host, with DNS and HTTPS servers behind its uplink."""
+def open_host(folder: Path, *, interval_s: float = 0.02) -> Iterator[Host]:
+    """The host, with DNS and HTTPS servers behind its uplink. A file takes 50 times `interval_s`."""
     authority = trustme.CA()
     leaf = authority.issue_cert("www.one.example")
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
@@ -129,7 +129,7 @@ def open_host(folder: Path) -> Iterator[Host]:
     )
     (folder / "state").mkdir()
     with open_world(folder / "state") as world, contextlib.ExitStack() as stack:
-        steady = (SERVER, "443", str(folder / "cert.pem"), str(folder / "key.pem"), "1000000", "20000", "0.02")
+        steady = (SERVER, "443", str(folder / "cert.pem"), str(folder / "key.pem"), "1000000", "20000", str(interval_s))
         for name, arguments in (("_dns_server", (SERVER,)), ("_steady_server", steady)):
             code = f"import runpy; runpy.run_module('tests.lab.{name}', run_name='__main__')"
             running = stack.enter_context(world.start("server", code, *arguments))

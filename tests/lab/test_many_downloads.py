@@ -13,6 +13,7 @@ import pytest
 
 from downloader.execution.journal import Journal
 from tests.lab import _fault_world as faults
+from tests.lab import noise
 from tests.topologies import server, topology
 
 pytestmark = [pytest.mark.lab, pytest.mark.soak]
@@ -20,7 +21,9 @@ pytestmark = [pytest.mark.lab, pytest.mark.soak]
 PER_ITERATION = 2 * 4  # targets, configurations and warm-ups
 PLANNED = int(os.environ.get("UPSHIFT_MANY_DOWNLOADS", "20000")) // PER_ITERATION * PER_ITERATION
 """The issue's 20,000 take most of an hour; the environment variable makes a shorter one."""
-FIRST = PLANNED // 20
+STEP = PLANNED // 20
+FIRST = max(STEP, min(1000, PLANNED // 2))
+"""Before, SQLite fills its page cache (2 MB)."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -66,18 +69,21 @@ def sample(runner: int, world: Any, downloads: int) -> Sample:
     memory = {}
     for name, pid in pids.items():
         status = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        memory[name] = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("Pss:"))
-    fields = Path(f"/proc/{runner}/stat").read_text().rpartition(")")[2].split()
-    ticks = sum(int(fields[at]) for at in (11, 12, 13, 14))  # its own and its children's, user and system
+        # Its own, whether a fork shares it or not: PSS halves with each fork that lives.
+        memory[name] = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("Anonymous:"))
+    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids.values()]
+    # Their own, and that of children that ended; user and system.
+    ticks = sum(int(fields[at]) for fields in stats for at in (11, 12, 13, 14))
     return Sample(downloads, memory, ticks / TICKS, len(list(Path(f"/proc/{runner}/fd").iterdir())))
 
 
-def test_what_it_needs_does_not_grow(world: Any) -> None:
+def watched(world: Any) -> list[Sample]:
+    """The campaign, and four looks at it."""
     out = world.folder / "out"
     child = world.start("run", "c.toml", "--out", "out")
     taken: list[Sample] = []
     try:
-        for goal in (FIRST, 2 * FIRST, PLANNED - FIRST, PLANNED - PLANNED // 100):
+        for goal in (FIRST, FIRST + STEP, PLANNED - STEP - PLANNED // 100, PLANNED - PLANNED // 100):
             while (done := recorded(out)) < goal:
                 assert child.poll() is None, child.communicate()[1]
                 time.sleep(0.5)
@@ -88,15 +94,25 @@ def test_what_it_needs_does_not_grow(world: Any) -> None:
         child.communicate()
         raise
     assert child.returncode == 0, stderr
+    return taken
+
+
+def test_what_it_needs_does_not_grow(world: Any) -> None:
+    with noise.host_noise() as host:
+        taken = watched(world)
+    out = world.folder / "out"
     faults.assert_each_once(out, PLANNED)
     early, second, late, last = taken
     journal = sum(path.stat().st_size for path in (out / "vantage" / "V").glob("journal.sqlite*")) / PLANNED
     cpu = [1000 * (b.cpu_s - a.cpu_s) / (b.downloads - a.downloads) for a, b in ((early, second), (late, last))]
     print(f"{PLANNED} downloads, load {os.getloadavg()[0]:.1f}: CPU {cpu[0]:.1f} then {cpu[1]:.1f} ms a download")
-    print(f"memory {early.memory_kb} then {last.memory_kb} kB; {early.descriptors} then {last.descriptors} descriptors")
+    for one in taken:
+        print(f"{one.downloads} downloads: {one.memory_kb} kB, {one.descriptors} descriptors")
     print(f"journal {journal:.0f} bytes a download")
     assert last.descriptors <= early.descriptors + 2, (early, last)  # a child may be starting
     for name, before in early.memory_kb.items():
         assert last.memory_kb[name] <= 1.05 * before + 512, (name, before, last.memory_kb[name])
-    assert cpu[1] <= 1.05 * cpu[0], cpu
     assert journal <= 5000
+    if cpu[1] > 1.05 * cpu[0] and host[0].excuse:
+        pytest.skip(f"{noise.TOO_NOISY}: CPU time, all else holds ({host[0].excuse})")
+    assert cpu[1] <= 1.05 * cpu[0], cpu
