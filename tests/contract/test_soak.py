@@ -109,6 +109,8 @@ def test_long():
     done, ran = run(checkout)
     done.assert_outcomes(passed=5, failed=1, skipped=1, deselected=7)
     assert (ran.count("n"), ran.count("d"), ran.count("t")) == (40, 100, 1)
+    _, ran = run(checkout, "--soak", "-k", "test_number_named")
+    assert ran.count("n") == 400
 
 
 def test_it_resumes_with_the_same_sources_only(checkout: pytest.Pytester) -> None:
