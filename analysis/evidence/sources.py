@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.scan import CaptureReader
 from analysis.evidence.identity import with_identity
 from analysis.evidence.rows import ENGINE, Inspected, inspect_run
 from core.domain import Download, Outcome, Proven
-from core.errors import UsageError
+from core.errors import PlaceError, UsageError
 from core.files import schemas, store
 from core.files.journal import CaptureFindings, RecordedFindings, is_own
 from core.files.schemas import build
@@ -49,14 +50,65 @@ class Evidence:
     """KPIs that were not known when the capture was dropped; they are empty."""
 
 
-def from_capture(folder: Path, downloads: Sequence[Download], factors: Mapping[str, Proven]) -> Evidence:
+Run = tuple[Sequence[Download], RecordedFindings | None]
+"""A measurement run as the journal has it: its downloads, and what was found in their capture right after it."""
+
+
+class Captures(Protocol):
+    """Where the captures of a campaign lie, by their paths in its folder. Other processes get a copy."""
+
+    def require(self) -> None:
+        """Raises PlaceError if that place cannot be seen from this process."""
+        ...
+
+    def has(self, name: str) -> bool:
+        """Whether a capture is there."""
+        ...
+
+    def opened(self, name: str) -> AbstractContextManager[Path]:
+        """A file with the capture, to read meanwhile; there is none at the path if the capture is missing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """Captures in the campaign's folder."""
+
+    folder: Path
+
+    def require(self) -> None:
+        """Raises PlaceError if the folder is not there."""
+        if not self.folder.is_dir():
+            remedy = "mount it under the same path, or give --captures s3://BUCKET/PREFIX"
+            raise PlaceError("there is no such folder", where=str(self.folder), remedy=remedy)
+
+    def has(self, name: str) -> bool:
+        """Whether a capture is there."""
+        return (self.folder / name).exists()
+
+    def opened(self, name: str) -> AbstractContextManager[Path]:
+        """The capture where it is."""
+        return nullcontext(self.folder / name)
+
+
+def evidence_of(run: Run, captures: Captures, factors: Mapping[str, Proven], *, again: bool) -> Evidence:
+    """The evidence of a run: from the journal where that is enough (`from_journal`), else from its capture."""
+    downloads, findings = run
+    recorded = from_journal(findings, downloads, there=lambda: captures.has(str(downloads[0].capture)), again=again)
+    return recorded or from_capture(captures, downloads, factors)
+
+
+def from_capture(captures: Captures, downloads: Sequence[Download], factors: Mapping[str, Proven]) -> Evidence:
     """Evidence from the run's capture. A run without one had no successful DNS look-up, so nothing is lost."""
     name = downloads[0].capture
     if name is None:
         return Evidence(rows=inspect_run(downloads, (), factors))
     if not is_own(name, downloads[0].vantage):
         return _lost(downloads, factors, "the capture is not in the vantage point's folder")
-    return from_file(folder / name, downloads, factors)
+    with captures.opened(name) as path:
+        if not path.exists():
+            captures.require()
+        return from_file(path, downloads, factors)
 
 
 def from_file(path: Path, downloads: Sequence[Download], factors: Mapping[str, Proven]) -> Evidence:
@@ -102,7 +154,7 @@ def _is_clean(row: Inspected) -> bool:
 
 
 def from_journal(
-    findings: RecordedFindings | None, downloads: Sequence[Download], *, there: bool, again: bool
+    findings: RecordedFindings | None, downloads: Sequence[Download], *, there: Callable[[], bool], again: bool
 ) -> Evidence | None:
     """The evidence that the journal has, where the capture cannot say more; None: the capture has to be read.
 
@@ -119,7 +171,7 @@ def from_journal(
     rows = document if whole else document["rows"]
     if whole and not again and all(row["proof"].get("engine") == ENGINE for row in rows):
         return from_findings(rows, downloads)
-    return from_findings(rows, downloads) if findings.dropped and not there else None
+    return from_findings(rows, downloads) if findings.dropped and not there() else None
 
 
 def from_findings(recorded_rows: Sequence[Any], downloads: Sequence[Download]) -> Evidence:
