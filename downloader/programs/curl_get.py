@@ -31,6 +31,7 @@ from downloader.programs.common import (
     argument_parser,
     no_certificates,
     options_from,
+    version_of,
 )
 from downloader.programs.kernel import drain, first_packet_at, note_first_packet, socket_drops, tcp_info
 
@@ -372,15 +373,19 @@ def download(options: Options, *, http: str, post_quantum: bool, receive_buffer:
     return document
 
 
+# Made with the import, which a warm interpreter does once.
+version_of("pycurl")
+_PARSER = argument_parser("curl_get", "One HTTPS download by libcurl, one JSON document on standard output.")
+_PARSER.add_argument("--http", choices=VERSIONS, default="1.1", help="HTTP version (default: 1.1)")
+_PARSER.add_argument("--post-quantum", type=int, choices=(0, 1), default=0, help="1: also offer X25519MLKEM768")
+_PARSER.add_argument(
+    "--receive-buffer", type=int, default=RECEIVE_BUFFER_BYTES, help="requested buffer of a UDP socket [bytes]"
+)
+
+
 def main(argv: Sequence[str]) -> int:
     """One download. Exit code 0 when a document was printed, 2 for wrong use."""
-    parser = argument_parser("curl_get", "One HTTPS download by libcurl, one JSON document on standard output.")
-    parser.add_argument("--http", choices=VERSIONS, default="1.1", help="HTTP version (default: 1.1)")
-    parser.add_argument("--post-quantum", type=int, choices=(0, 1), default=0, help="1: also offer X25519MLKEM768")
-    parser.add_argument(
-        "--receive-buffer", type=int, default=RECEIVE_BUFFER_BYTES, help="requested buffer of a UDP socket [bytes]"
-    )
-    arguments = parser.parse_args(argv)
+    arguments = _PARSER.parse_args(argv)
     try:
         document = download(
             options_from(arguments),

@@ -32,7 +32,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from downloader.programs.common import Usage
-from downloader.programs.cross_traffic import Elephant, FailedError, Sockets, Voice, request
+from downloader.programs.neighbours import Elephant, FailedError, Sockets, Voice, request
 
 INFO_S = 5.0
 """Time for the senders' TCP_INFO, and for voice that is under way."""

@@ -39,6 +39,7 @@ from downloader.programs.common import (
     causes,
     no_certificates,
     options_from,
+    version_of,
 )
 from downloader.programs.kernel import drain, tcp_info
 
@@ -288,11 +289,15 @@ def _more_than_asked(sock: socket.socket) -> bool:
         return False
 
 
+# Made with the import, which a warm interpreter does once.
+version_of("requests")
+_PARSER = argument_parser("requests_get", "One HTTPS download over TCP, one JSON document on standard output.")
+
+
 def main(argv: Sequence[str]) -> int:
     """One download. Exit code 0 when a document was printed, 2 for wrong use."""
-    parser = argument_parser("requests_get", "One HTTPS download over TCP, one JSON document on standard output.")
     try:
-        document = download(options_from(parser.parse_args(argv)))
+        document = download(options_from(_PARSER.parse_args(argv)))
     except WrongUseError as error:
         sys.stderr.write(f"requests_get: {error}\n")
         return 2

@@ -62,7 +62,8 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
 
 @pytest.fixture(scope="module")
 def dask(tmp_path_factory: pytest.TempPathFactory, s3: S3) -> Iterator[Dask]:
-    with programs.dask(tmp_path_factory.mktemp("dask")) as made:
+    folder = tmp_path_factory.mktemp("dask")
+    with programs.dask(folder, TMPDIR=str(folder)) as made:
         yield made
 
 
@@ -121,6 +122,7 @@ def test_workers_are_killed_and_join(
     place = InS3.of(found.upload(folder))
     (folder / "vantage" / "MUC" / "captures").rename(tmp_path / "elsewhere")
     by_workers(captures=place)
+    assert not list(dask.folder.glob("upshift-*")), "copies of captures"
 
 
 def test_a_worker_with_another_engine_is_refused(dask: Dask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,7 @@ def download(lab: Lab, folder: Path, rounds: int) -> tuple[Results, list[Connect
                         if number:  # the first one waits for its interpreter
                             results.setdefault((client.name, name), []).append(result)
         capture.finish()
+        capture.close()
     return results, list(scan_capture(path).connections), noise[0]
 
 

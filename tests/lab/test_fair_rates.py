@@ -88,6 +88,7 @@ def downloads(lab: Lab, folder: Path) -> Seen:
             capture = Capture.start(here, path, address=address, port=PORT)
             said = here.run([*command, "--ca", str(lab.ca_file), *more]).check(doing=name).stdout
             assert capture.finish().dropped == 0
+            capture.close()
             document = json.loads(said)
             assert (document["outcome"], document["body_bytes"]) == ("ok", BODY), document
             found[name] = values_of(path)

@@ -126,7 +126,7 @@ def test_one_folder_any_number_of_times(fleet: Fleet, reached: str) -> None:
 def test_without_captures_the_hosts_findings_make_the_same_tables(tmp_path: Path) -> None:
     fleet, host = Fleet(tmp_path, plan_sha256="h"), make_campaign(tmp_path / "on-muc", runs=20, looked_at=True)
     fleet.add("MUC", host)
-    done = fleet.collect(collect_captures=False)
+    done = fleet.collect(collect_without_captures=True)
     assert done.returncode == 0, done.stdout
     assert captures(host) and not captures(fleet.collected)
     tables = []
@@ -137,7 +137,7 @@ def test_without_captures_the_hosts_findings_make_the_same_tables(tmp_path: Path
     assert tables[0] == tables[1]
     travelled = (fleet.collected / "vantage" / "MUC" / "journal.sqlite").stat().st_size
     print(f"{travelled / found.downloads:.0f} bytes of journal per download")
-    refused = fleet.collect(collect_captures=False, collect_free=True)
+    refused = fleet.collect(collect_without_captures=True, collect_free=True)
     assert refused.returncode != 0 and "collect_free removes captures that have arrived" in refused.stdout
     assert len(captures(host)) == 20
 

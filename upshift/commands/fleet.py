@@ -148,7 +148,7 @@ def collect(
     Any number of times, while the campaign runs, too: only what is new is copied. A host is trusted with its own
     results only: what the plan of this machine cannot need is refused, and the other hosts are collected.
     """
-    copied = fleet.shared("collect_captures").lower() != "false" if captures is None else captures
+    copied = fleet.shared("collect_without_captures").lower() != "true" if captures is None else captures
     freed = (copied and fleet.shared("collect_free").lower() == "true") if free is None else free
     if freed and not copied:
         what = "captures that stay on the hosts must not be removed"
@@ -160,7 +160,8 @@ def collect(
         fleet_plan.write_own(folder, fleet_plan.planned(fleet))
     else:
         fleet_plan.require_own(folder, name)
-    variables = {"campaign_name": name, "collect_into": into, "collect_captures": copied, "collect_free": freed}
+    variables = {"campaign_name": name, "collect_into": into, "collect_free": freed}
+    variables["collect_without_captures"] = not copied
     verdicts = play("collect", fleet, variables, as_json=json)
     fleet_report.show(verdicts, as_json=json, done=f"collected into {folder}")
     fleet_report.require_all(verdicts, campaign=name)

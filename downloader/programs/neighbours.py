@@ -1,5 +1,4 @@
-"""What a load runs beside: cross traffic of one connection that takes all it gets, and of voice; and the sockets of
-both, and of the load, for which one thread waits."""
+"""What is beside a load of a sender study, an elephant or voice, and the sockets that both wait for (`load.py`)."""
 
 from __future__ import annotations
 
