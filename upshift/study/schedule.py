@@ -137,6 +137,8 @@ def spoken(seconds: float) -> str:
     """A time for people."""
     if seconds < 90:
         return f"{seconds:.0f} seconds"
+    if seconds < 600:
+        return "{} min {} s".format(*divmod(round(seconds / 10) * 10, 60))
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
