@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -28,3 +32,16 @@ def used(*command: str) -> Used:
     if status != 0:
         raise SystemExit(f"{' '.join(command)} ended with status {status}")
     return Used(time.monotonic() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6)
+
+
+def used_alone(*command: str) -> Used:
+    """The same, started by a small Python: the caller's own memory is no floor."""
+    starter = [sys.executable, "-S", str(Path(__file__).resolve()), *command]
+    done = subprocess.run(starter, check=False, stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise SystemExit(done.returncode)
+    return Used(**json.loads(done.stdout))
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(used(*sys.argv[1:]))))

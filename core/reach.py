@@ -80,6 +80,20 @@ def check_address(
             )
 
 
+def check_host(host: str) -> None:
+    """Raises ReachError for a host that a library will look up and contact, unless the environment permits it.
+
+    While the environment sets a limit, only addresses and `localhost` pass: a name would need a look-up first.
+    """
+    if environment_prefixes() is None:
+        return
+    try:
+        check_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        remedy = "while a lab is active, only lab addresses may be contacted"
+        raise ReachError(f"{host} is no address, and {ENVIRONMENT_VARIABLE} is set", remedy=remedy) from None
+
+
 def check_named(address: str | IPAddress, named: Iterable[IPNetwork]) -> None:
     """Raises ReachError for an address that is not public, unless a prefix names it more narrowly than everything.
 

@@ -90,6 +90,8 @@ class DownloadRequest:
     """Time from the first packet after which the download is censored."""
     max_bytes: int | None
     """Body bytes after which the download is censored."""
+    expected_bytes: int | None = None
+    """Body bytes that the target should have; None: not known."""
     user_agent: str
     allowed: tuple[str, ...]
     """Prefixes that may be contacted; the program checks them again before its first packet."""
@@ -159,6 +161,8 @@ def common_arguments(request: DownloadRequest) -> list[str]:
     arguments += ["--user-agent", request.user_agent]
     if request.max_bytes is not None:
         arguments += ["--max-bytes", str(request.max_bytes)]
+    if request.expected_bytes is not None:
+        arguments += ["--expected-bytes", str(request.expected_bytes)]
     for prefix in request.allowed:
         arguments += ["--allow", prefix]
     for name, value in request.options.items():

@@ -47,6 +47,7 @@ def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
     own = {entry.name for entry in fields(survey.settings)}
 
     def work(**given: Any) -> None:
+        from core.outreach.blocks import block_list_paths
         from core.terminal import show_progress
         from survey import engine
 
@@ -58,6 +59,12 @@ def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
         opened: AbstractContextManager[Site | None] = nullcontext()
         if place is not None and (survey.kernel or survey.raw):
             opened = place(given["isolation"], options.nameserver, survey.kernel, survey.raw)
+        elif not survey.kernel and not survey.raw:  # it starts no program, and reads all answers itself
+            arguments.give_up_rights(
+                reads=(options.source, getattr(settings, "trusted", None)),
+                lists=block_list_paths(options.block_list, options.opt_out),
+                written=(options.out, arguments.ledger_beside(options.out, options.ledger), options.targets_out),
+            )
         with show_progress(as_json=given["as_json"]) as progress, opened as site:
             summary = engine.run(survey, options, settings, progress, site=site)
         _print_summary(survey, summary, options.out, as_json=given["as_json"])

@@ -87,7 +87,7 @@ def make_campaign(
         first: Path | None = None
         for run in planned[:recorded]:
             if run.number in waiting:
-                path = own / "captures" / f"1-{run.number:05d}.pcap"
+                path = own / "captures" / f"1-{run.number:05d}-{run.target.domain}.pcap"
                 ports = _ports("alike" if alike else f"{name}/{run.number}")
                 if alike and first is not None:
                     path.hardlink_to(first)

@@ -6,8 +6,8 @@ import functools
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -153,20 +153,36 @@ def read_many(
     yield from in_order(begin, paths, jobs=jobs)
 
 
-def in_order(function: Callable[[Item], Result], items: Iterable[Item], *, jobs: int | None) -> Iterator[Result]:
-    """`map` on threads with few results in memory."""
-    workers = jobs or os.cpu_count() or 1
-    with ThreadPoolExecutor(max_workers=workers) as pool:
+def in_order(
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    jobs: int | None = None,
+    executor: Executor | None = None,
+    ahead: Callable[[], int] | None = None,
+    result: Callable[[Future[Result]], Result] = Future.result,
+) -> Iterator[Result]:
+    """`map` with few results in memory, on threads or by an executor, which stays open.
+
+    Args:
+        jobs: threads; None for one per core.
+        ahead: most tasks that are in progress or whose results wait, asked for each task; None: by the threads.
+        result: waits for a task's result.
+    """
+    threads = jobs or os.cpu_count() or 1
+    own = ThreadPoolExecutor(max_workers=threads) if executor is None else nullcontext(executor)
+    with own as pool:
         waiting: deque[Future[Result]] = deque()
         try:
             for item in items:
                 waiting.append(pool.submit(function, item))
-                if len(waiting) > workers * _FILES_AHEAD:
-                    yield waiting.popleft().result()
-            for future in waiting:
-                yield future.result()
+                if len(waiting) > (threads * _FILES_AHEAD if ahead is None else ahead()):
+                    yield result(waiting.popleft())
+            while waiting:
+                yield result(waiting.popleft())
         finally:  # where somebody stops us, what has not begun need not
-            pool.shutdown(wait=False, cancel_futures=True)
+            for future in waiting:
+                future.cancel()
 
 
 def kpi_values(connection: Connection) -> dict[str, Value]:

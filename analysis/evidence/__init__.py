@@ -4,6 +4,7 @@
                  several hosts as one
     sources.py   where the rows of a measurement run come from: its capture, what the journal keeps of it, or rows of an
                  earlier inspection
+    s3.py        captures in S3; cluster.py: captures read by the workers of a Dask cluster
     rows.py      downloads and the connections of their capture -> rows                        (pure)
     matching.py  which connection is a download's; offset of the clients' clock                (pure)
     proof.py     did the packets have the requested options, do client and capture agree, was a handshake slow? (pure)

@@ -5,6 +5,7 @@ The folders of hosts that shared a campaign become one folder first, with links 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import shutil
@@ -12,21 +13,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.scan import in_order
 from analysis.evidence.rows import Inspected, downloads_schema
-from analysis.evidence.sources import DOWNLOADS, Earlier, Evidence, from_capture, from_journal
+from analysis.evidence.sources import DOWNLOADS, Captures, Earlier, Evidence, OnDisk, Run, evidence_of
 from core.domain import Download, Proven, Superseded
 from core.errors import UsageError
 from core.files import disk, schemas, store
 from core.files.config import read_json
 from core.files.description import BESIDE, FILE_NAME
 from core.files.disk import folder_lock
-from core.files.journal import JournalReader, RecordedFindings, environment, open_journals
+from core.files.journal import JournalReader, environment, open_journals
 from core.files.schemas import build
 from core.terminal import Progress
+
+if TYPE_CHECKING:
+    from analysis.evidence.cluster import Cluster
 
 SUPERSEDED, ENVIRONMENT = "superseded.parquet", "environment.json"
 
@@ -83,6 +87,8 @@ def inspect_campaign(
     progress: Progress,
     jobs: int | None = None,
     again: bool = False,
+    captures: Captures | None = None,
+    cluster: Cluster | None = None,
 ) -> Inspection:
     """Makes `downloads`, `superseded` and `environment.json` of a folder from its journals and captures.
 
@@ -94,8 +100,11 @@ def inspect_campaign(
         factors: name -> factor, of all that configurations may set.
         jobs: captures read at once; None for one per core.
         again: read all captures that were not dropped, also where the journal has what this code found in them.
+        captures: where they lie; None for the folder.
+        cluster: reads them instead of threads.
 
     Raises:
+        PlaceError: that place cannot be read, or the cluster cannot go on.
         UsageError: the folder holds no campaign, or parts of several, is in use, or its tables are not what an
             inspection wrote.
     """
@@ -103,7 +112,11 @@ def inspect_campaign(
         if len({journal.meta("plan_hash") for journal in journals.values()} - {None}) > 1:
             remedy = "keep one campaign per folder"
             raise UsageError("its vantage points have different plans", where=str(folder), remedy=remedy)
-        return _Tables(folder, journals, factors, progress, jobs, again=again).write()
+        lie = captures or OnDisk(folder.absolute())
+        lie.require()
+        work = functools.partial(evidence_of, captures=lie, factors=factors, again=again)
+        read = functools.partial(in_order, jobs=jobs) if cluster is None else cluster.in_order
+        return _Tables(folder, journals, functools.partial(read, work), progress, again=again).write()
 
 
 class _Tables:
@@ -111,14 +124,12 @@ class _Tables:
         self,
         folder: Path,
         journals: Mapping[str, JournalReader],
-        factors: Mapping[str, Proven],
+        read: Callable[[Iterable[Run]], Iterator[Evidence]],
         progress: Progress,
-        jobs: int | None,
         *,
         again: bool,
     ) -> None:
-        self._folder, self._journals, self._factors = folder, journals, factors
-        self._progress, self._jobs, self._again = progress, jobs, again
+        self._folder, self._journals, self._read, self._progress, self._again = folder, journals, read, progress, again
         self._earlier = Earlier(folder, tuple(KPIS))
         self._total = sum(journal.recorded_runs() for journal in journals.values())
         self._lost: list[LostEvidence] = []
@@ -162,20 +173,12 @@ class _Tables:
         """The rows of all downloads, vantage point by vantage point in the order of the plan."""
         for name, journal in self._journals.items():
             yield from self._without_journal()
-            runs = _with_findings(journal)
             # Two readers of one stream: `in_order` holds as many runs as it has captures in progress.
-            given, named = itertools.tee(runs)
-            scanned = in_order(self._evidence, given, jobs=self._jobs)
-            for (run, _), evidence in zip(named, scanned, strict=True):
+            given, named = itertools.tee(_with_findings(journal, again=self._again))
+            for (run, _), evidence in zip(named, self._read(given), strict=True):
                 yield from self._run(name, run, evidence)
         yield from self._without_journal()
         self._earlier.end()
-
-    def _evidence(self, run: tuple[Sequence[Download], RecordedFindings | None]) -> Evidence:
-        downloads, findings = run
-        there = (self._folder / str(downloads[0].capture)).exists()
-        recorded = from_journal(findings, downloads, there=there, again=self._again)
-        return recorded or from_capture(self._folder, downloads, self._factors)
 
     def _run(self, name: str, run: Sequence[Download], evidence: Evidence) -> Iterator[Inspected]:
         if run[0].vantage != name:
@@ -222,10 +225,11 @@ class _Tables:
         return document
 
 
-def _with_findings(journal: JournalReader) -> Iterator[tuple[Sequence[Download], RecordedFindings | None]]:
-    """The measurement runs of a journal, each with what was found in its capture right after it."""
+def _with_findings(journal: JournalReader, *, again: bool) -> Iterator[Run]:
+    """The measurement runs of a journal, each with what was found in its capture right after it if that may count."""
     for run in measurement_runs(journal.downloads(), lambda download: download):
-        yield run, None if run[0].capture is None else journal.findings(run[0].capture)
+        findings = None if run[0].capture is None else journal.findings(run[0].capture)
+        yield run, None if findings is not None and again and not findings.dropped else findings
 
 
 def measurement_runs(rows: Iterable[Row], download: Callable[[Row], Download]) -> Iterator[tuple[Row, ...]]:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.scan import CaptureReader
 from analysis.evidence.identity import with_identity
 from analysis.evidence.rows import ENGINE, Inspected, inspect_run
 from core.domain import Download, Outcome, Proven
-from core.errors import UsageError
+from core.errors import PlaceError, UsageError
 from core.files import schemas, store
 from core.files.journal import CaptureFindings, RecordedFindings, is_own
 from core.files.schemas import build
@@ -49,14 +50,81 @@ class Evidence:
     """KPIs that were not known when the capture was dropped; they are empty."""
 
 
-def from_capture(folder: Path, downloads: Sequence[Download], factors: Mapping[str, Proven]) -> Evidence:
-    """Evidence from the run's capture. A run without one had no successful DNS look-up, so nothing is lost."""
+Run = tuple[Sequence[Download], RecordedFindings | None]
+"""A measurement run as the journal has it: its downloads, and what was found in their capture right after it."""
+
+
+class Captures(Protocol):
+    """Where the captures of a campaign lie, by their paths in its folder. Other processes get a copy."""
+
+    def require(self) -> None:
+        """Raises PlaceError if that place cannot be seen from this process."""
+        ...
+
+    def opened(self, name: str) -> AbstractContextManager[Path]:
+        """A file with the capture, to read meanwhile; there is none at the path if the capture is missing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """Captures in the campaign's folder."""
+
+    folder: Path
+
+    def require(self) -> None:
+        """Raises PlaceError if the folder is not there."""
+        if not self.folder.is_dir():
+            remedy = "mount it under the same path, or give --captures s3://BUCKET/PREFIX"
+            raise PlaceError("there is no such folder", where=str(self.folder), remedy=remedy)
+
+    def opened(self, name: str) -> AbstractContextManager[Path]:
+        """The capture where it is."""
+        return nullcontext(self.folder / name)
+
+
+def evidence_of(run: Run, captures: Captures, factors: Mapping[str, Proven], *, again: bool) -> Evidence:
+    """The evidence of a run: from the journal where it says as much as the capture, else from that.
+
+    That is so if today's code made the findings from the whole capture, and if the capture was dropped and is not here
+    either: it may have been collected before.
+
+    Args:
+        again: a capture that was not dropped has to be read, whoever looked at it.
+    """
+    downloads, findings = run
+    if findings is None:
+        return from_capture(captures, downloads, factors)
+    document = json.loads(findings.text)
+    rows = document if isinstance(document, list) else document["rows"]
+    if rows is document and not again and all(row["proof"].get("engine") == ENGINE for row in rows):
+        return from_findings(rows, downloads)
+    return from_capture(captures, downloads, factors, dropped=rows if findings.dropped else None)
+
+
+def from_capture(
+    captures: Captures,
+    downloads: Sequence[Download],
+    factors: Mapping[str, Proven],
+    *,
+    dropped: Sequence[Any] | None = None,
+) -> Evidence:
+    """Evidence from the run's capture. A run without one had no successful DNS look-up, so nothing is lost.
+
+    Args:
+        dropped: what was found in it before it was dropped, if it was: that counts where it is missing.
+    """
     name = downloads[0].capture
     if name is None:
         return Evidence(rows=inspect_run(downloads, (), factors))
     if not is_own(name, downloads[0].vantage):
         return _lost(downloads, factors, "the capture is not in the vantage point's folder")
-    return from_file(folder / name, downloads, factors)
+    with captures.opened(name) as path:
+        if not path.exists():
+            if dropped is not None:
+                return from_findings(dropped, downloads)
+            captures.require()
+        return from_file(path, downloads, factors)
 
 
 def from_file(path: Path, downloads: Sequence[Download], factors: Mapping[str, Proven]) -> Evidence:
@@ -99,27 +167,6 @@ def inspect_capture(path: Path, downloads: Sequence[Download], *, factors: Mappi
 
 def _is_clean(row: Inspected) -> bool:
     return row.download.outcome == Outcome.OK and row.download.accepted is True
-
-
-def from_journal(
-    findings: RecordedFindings | None, downloads: Sequence[Download], *, there: bool, again: bool
-) -> Evidence | None:
-    """The evidence that the journal has, where the capture cannot say more; None: the capture has to be read.
-
-    That is so if today's code made the findings from the whole capture, and if the capture was dropped.
-
-    Args:
-        there: whether the capture is there: one that was collected before it was dropped elsewhere.
-        again: a capture that was not dropped has to be read, whoever looked at it.
-    """
-    if findings is None:
-        return None
-    document = json.loads(findings.text)
-    whole = isinstance(document, list)
-    rows = document if whole else document["rows"]
-    if whole and not again and all(row["proof"].get("engine") == ENGINE for row in rows):
-        return from_findings(rows, downloads)
-    return from_findings(rows, downloads) if findings.dropped and not there else None
 
 
 def from_findings(recorded_rows: Sequence[Any], downloads: Sequence[Download]) -> Evidence:

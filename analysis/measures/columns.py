@@ -146,6 +146,11 @@ class Downloads:
         """Whether its measurement run stayed void."""
         return self.void_reason.codes >= 0
 
+    @property
+    def accepted(self) -> Flags:
+        """Whether it may enter a speed-up: as `Download.accepted`."""
+        return np.where(self.is_void | (self.host_disturbance.codes >= 0), 0, self.treatment_ok).astype(np.int8)
+
     def of_run(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The value of its run, for each download."""
         return values[self.run]

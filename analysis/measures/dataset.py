@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.measures.columns import Codes, Downloads, Floats, release_memory
+from analysis.measures.columns import Codes, Downloads, Floats, Mask, Texts, release_memory
 from analysis.measures.folders import DOWNLOADS, Design, Folder, check, read_design, read_folder
-from analysis.measures.reader import COLUMNS, Reader
+from analysis.measures.reader import COLUMNS, Names, Reader
 from core.domain import Download, Outcome, Superseded
-from core.errors import UsageError
-from core.files import schemas, store
+from core.errors import PlaceError, UsageError
+from core.files import disk, schemas, store
 from core.files.schemas import build
+from core.system import this_host
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,8 +28,11 @@ if TYPE_CHECKING:
 Value = float | int | str | bool | None
 
 MOST_RECORDS = 500_000
-"""Most downloads of which single ones are looked at: each takes 10 kB. The report, figures and quirks need them; tables
-and `upshift compare` do not."""
+"""Most downloads that become objects of 10 kB each: quirks change single ones, and a paper's tables are made with them.
+All else is made from columns."""
+
+ROW_BYTES = 200
+"""Memory that tables and report take for each download (measured: benchmarks/growth)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +98,17 @@ class Dataset:
 
         return pa.chunked_array([batch[name] for source in self.sources for batch in source([name])])
 
+    def texts(self, name: str) -> Texts:
+        """A column of texts of `Download`."""
+        names = Names()
+        codes = [names.encode(batch[name]) for source in self.sources for batch in source([name])]
+        return Texts(np.concatenate([np.empty(0, dtype=np.int8), *codes]), names.all)
+
+    def has(self, name: str) -> Mask:
+        """The downloads for which a column is not empty."""
+        known: Mask = self.column(name).is_valid().to_numpy()
+        return known
+
     def started_at(self) -> Floats:
         """When each download started [Unix time, s]."""
         return _started_at(self.sources)
@@ -117,20 +132,36 @@ class Dataset:
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
-        """Each download as an object, in the order of `downloads`: for what shows single ones.
+        """Each download as an object, in the order of `downloads`: for what changes single ones.
 
         Raises:
             UsageError: there are more than `MOST_RECORDS`.
         """
         _refuse_many(len(self.downloads), [folder.path for folder in self.folders])
-        rows = (
-            (index, row)
-            for index, folder in enumerate(self.folders)
-            for row in store.each_row(folder.path / DOWNLOADS, "downloads")
-        )
+        return tuple(self.records_of(np.arange(len(self.downloads))))
+
+    def records_of(self, rows: Codes) -> list[Record]:
+        """Some downloads as objects, for what shows single ones: whole rows are read only of row groups that have one.
+
+        Args:
+            rows: their indices, in ascending order.
+        """
+        if (known := self.__dict__.get("records")) is not None:
+            return [known[row] for row in rows.tolist()]
+        d = self.downloads
         own = {entry.name for entry in dataclasses.fields(Download)}
-        flags = zip(self.downloads.near_ceiling.tolist(), self.downloads.starved.tolist(), strict=True)
-        return tuple(
+        # Folders follow each other, so each begins with the first row of its number.
+        ends = np.cumsum(np.bincount(d.of_run(d.runs.folder), minlength=len(self.folders)))
+        parts = np.split(rows, np.searchsorted(rows, ends))
+        found = (
+            (index, row)
+            for index, (folder, part) in enumerate(zip(self.folders, parts[:-1], strict=True))
+            for row in store.rows_at(
+                folder.path / DOWNLOADS, "downloads", (part - (ends[index - 1] if index else 0)).tolist()
+            )
+        )
+        flags = zip(d.near_ceiling[rows].tolist(), d.starved[rows].tolist(), strict=True)
+        return [
             Record(
                 folder=index,
                 download=build(Download, row),
@@ -138,8 +169,8 @@ class Dataset:
                 near_ceiling=_FLAG[near],
                 starved=_FLAG[starved],
             )
-            for (index, row), (near, starved) in zip(rows, flags, strict=True)
-        )
+            for (index, row), (near, starved) in zip(found, flags, strict=True)
+        ]
 
     def with_records(self, records: Sequence[Record]) -> Dataset:
         """The same folders with other downloads, e.g. changed ones."""
@@ -159,7 +190,7 @@ _FLAG = {1: True, 0: False, -1: None}
 
 
 def load_few(paths: Sequence[Path]) -> Dataset:
-    """Reads campaign folders whose downloads are shown one by one (`Dataset.records`).
+    """Reads campaign folders whose downloads are changed one by one (`Dataset.records`).
 
     Raises:
         UsageError: as `load`; at once, if there are more downloads than `MOST_RECORDS`.
@@ -173,9 +204,21 @@ def load_few(paths: Sequence[Path]) -> Dataset:
 def _refuse_many(count: int, paths: Sequence[Path]) -> None:
     if count > MOST_RECORDS:
         raise UsageError(
-            f"{count} downloads are more than the {MOST_RECORDS} that can be shown one by one",
+            f"{count} downloads are more than the {MOST_RECORDS} that can be changed one by one",
             where=", ".join(map(str, paths)),
-            remedy="use `upshift tables` without quirks or `upshift compare`, or name fewer folders",
+            remedy="leave out quirks and --beside, or name fewer folders",
+        )
+
+
+def _require_memory(count: int, paths: Sequence[Path]) -> None:
+    """Raises PlaceError where so many downloads do not fit into memory: the kernel would end the program later."""
+    available = this_host.available_memory()
+    if available is not None and count * ROW_BYTES > available:
+        raise PlaceError(
+            f"{count} downloads take about {disk.size_text(count * ROW_BYTES)} of memory, and "
+            f"{disk.size_text(available)} are available",
+            where=", ".join(map(str, paths)),
+            remedy="name fewer folders",
         )
 
 
@@ -186,6 +229,7 @@ def load(paths: Sequence[Path]) -> Dataset:
         UsageError: a folder is missing, has no `campaign.json` or `downloads.parquet`, has none in it, has downloads
             that another folder (or the same) already has, or uses the name of a configuration or a comparison for
             something else.
+        PlaceError: they do not fit into memory.
     """
     folders: list[Folder] = []
     sources: list[Source] = []
@@ -197,7 +241,9 @@ def load(paths: Sequence[Path]) -> Dataset:
         resolved.add(path.resolve())
         check(path)
     design = read_design(paths)
-    reader = Reader(sum(store.count(path / DOWNLOADS, "downloads") for path in paths))
+    rows = sum(store.count(path / DOWNLOADS, "downloads") for path in paths)
+    _require_memory(rows, paths)
+    reader = Reader(rows)
     for path in paths:
         folders.append(read_folder(path))
         sources.append(partial(_columns_in, path / DOWNLOADS))

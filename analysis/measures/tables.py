@@ -126,8 +126,8 @@ def table1(dataset: Dataset) -> list[Table1Row]:
             ok=int(by_outcome[Outcome.OK][v, t, p]),
             failed=int(by_outcome[Outcome.FAILED][v, t, p]),
             censored=int(by_outcome[Outcome.CENSORED][v, t, p]),
-            causes=_frequent(of_cause[0], of_cause[1][v, t, p]),
-            codes=_frequent(of_code[0], of_code[1][v, t, p]),
+            causes=frequent(of_cause[0], of_cause[1][v, t, p]),
+            codes=frequent(of_code[0], of_code[1][v, t, p]),
         )
         for v, t, p in np.argwhere(planned).tolist()
     ]
@@ -178,10 +178,10 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
                 transport=transport,
                 **{what: 0 if code is None else int(number[code]) for what, number in numbers.items()},
                 void=voids[name],
-                causes={} if code is None else _frequent(causes[0], causes[1][code]),
-                codes={} if code is None else _frequent(words[0], words[1][code]),
-                reasons={} if code is None else _frequent(d.treatment_reason.names, reasons[code]),
-                void_reasons={} if code is None else _frequent(d.void_reason.names, void[code]),
+                causes={} if code is None else frequent(causes[0], causes[1][code]),
+                codes={} if code is None else frequent(words[0], words[1][code]),
+                reasons={} if code is None else frequent(d.treatment_reason.names, reasons[code]),
+                void_reasons={} if code is None else frequent(d.void_reason.names, void[code]),
             )
         )
     return rows
@@ -214,7 +214,7 @@ def _by_code(d: Downloads, groups: Sequence[tuple[Codes, int]], where: Mask | No
     return names, found.reshape(*found.shape[:-2], len(names))
 
 
-def _frequent(names: Sequence[str], numbers: Ints) -> dict[str, int]:
+def frequent(names: Sequence[str], numbers: Ints) -> dict[str, int]:
     """Name -> number, the most frequent first; only those that occur."""
     present = [(name, int(number)) for name, number in zip(names, numbers, strict=True) if number]
     return dict(sorted(present, key=lambda item: (-item[1], item[0])))

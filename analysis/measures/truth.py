@@ -15,12 +15,16 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.domain import Download, Outcome, Transport
+import numpy as np
+
+from analysis.measures.columns import Floats, numbered, rows_by_code
+from analysis.measures.dataset import Dataset
+from analysis.measures.selection import DEFAULT, Selection
+from core.domain import Outcome, Transport
 from core.errors import UsageError
 from core.files import config
 
@@ -183,47 +187,84 @@ def paths(document: Mapping[str, Any], *, where: str = "lab.json") -> list[LabPa
     return [config.build(entry, LabPath, where=f"{where}: path {index}") for index, entry in enumerate(entries)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Attempts:
+    """The downloads of one configuration over one path."""
+
+    is_warmup: bool
+    """This and the next two are those of the first."""
+    transport: str
+    levels: Mapping[str, str]
+    body_bytes: Floats
+    """Of those that are ok with proven treatment, like the times [s]."""
+    first_byte_s: Floats
+    last_byte_s: Floats
+
+
 def compare(
-    lab_document: Mapping[str, Any], downloads: Iterable[Download], *, where: str = "lab.json", unproven: bool = False
+    lab_document: Mapping[str, Any],
+    data: Dataset,
+    *,
+    folder: int = 0,
+    where: str = "lab.json",
+    selection: Selection = DEFAULT,
 ) -> list[TruthRow]:
     """Expected against measured for each path of the lab and each configuration that was downloaded over it.
 
     Args:
-        unproven: include downloads whose treatment could not be determined.
+        folder: which folder's downloads; `lab_document` is its `lab.json`.
+        selection: which downloads count, unproven ones and those near a client's ceiling.
     """
-    by_path: dict[tuple[str, str], dict[str, list[Download]]] = {}
-    for download in downloads:
-        configurations = by_path.setdefault((download.vantage, download.domain), {})
-        configurations.setdefault(download.configuration, []).append(download)
+    by_path = _by_path(data, folder, selection)
     rows = []
     for path in paths(lab_document, where=where):
         configurations = by_path.get((path.vantage, path.domain), {})
         # In the warm-up, every factor that the model does not know has its default level.
-        defaults = next((_levels(attempts[0]) for attempts in configurations.values() if _is_warmup(attempts)), {})
-        treated = (True, None) if unproven else (True,)
-        for name, attempts in configurations.items():
-            used = [d for d in attempts if d.outcome == Outcome.OK and d.accepted in treated and d.last_byte_s]
-            rows.append(_row(path, name, attempts, used, defaults))
+        defaults = next((attempts.levels for attempts in configurations.values() if attempts.is_warmup), {})
+        rows += [_row(path, name, attempts, defaults) for name, attempts in configurations.items()]
     return rows
 
 
-def _is_warmup(attempts: Sequence[Download]) -> bool:
-    return attempts[0].is_warmup
+def _by_path(data: Dataset, folder: int, selection: Selection) -> dict[tuple[str, str], dict[str, Attempts]]:
+    """(vantage point, domain) -> configuration -> its downloads, in their order."""
+    d = data.downloads
+    chosen = d.of_run(d.runs.folder) == folder
+    if selection.unlimited_only:
+        chosen &= d.near_ceiling != 1
+    rows = np.flatnonzero(chosen)
+    vantage, domain, name = d.runs.vantage[d.run[rows]], d.runs.domain[d.run[rows]], d.configuration[rows]
+    groups = numbered([texts.codes for texts in (vantage, domain, name)])
+    good = d.outcome.are(Outcome.OK) & (d.accepted == 1 if not selection.unproven else d.accepted != 0)
+    good &= d.last_byte_s > 0
+    levels = data.texts("levels")
+    body_bytes, first_byte_s = data.kpi("body_bytes"), data.kpi("first_byte_s")
+    found: dict[tuple[str, str], dict[str, Attempts]] = {}
+    members = rows_by_code(groups, int(groups.max(initial=-1)) + 1)
+    for at in sorted(members, key=lambda at: int(at[0])):
+        first, used = rows[at[0]], rows[at][good[rows[at]]]
+        side = (vantage.names[vantage.codes[at[0]]], domain.names[domain.codes[at[0]]])
+        found.setdefault(side, {})[name.names[name.codes[at[0]]]] = Attempts(
+            is_warmup=bool(d.is_warmup[first]),
+            transport=d.transport.names[d.transport.codes[first]],
+            levels=_levels(levels.names[levels.codes[first]]),
+            body_bytes=body_bytes[used],
+            first_byte_s=first_byte_s[used],
+            last_byte_s=d.last_byte_s[used],
+        )
+    return found
 
 
-def _row(
-    path: LabPath, name: str, attempts: Sequence[Download], used: Sequence[Download], defaults: Mapping[str, str]
-) -> TruthRow:
-    levels = _levels(attempts[0])
-    cold = path.edge and _is_warmup(attempts)
-    others = _others(levels, defaults)
-    is_tcp = attempts[0].transport == Transport.TCP
-    size = round(statistics.median(d.body_bytes for d in used)) if used else None
-    measured = statistics.median(d.last_byte_s for d in used if d.last_byte_s) if used else None
+def _row(path: LabPath, name: str, attempts: Attempts, defaults: Mapping[str, str]) -> TruthRow:
+    n = len(attempts.last_byte_s)
+    cold = path.edge and attempts.is_warmup
+    others = _others(attempts.levels, defaults)
+    is_tcp = attempts.transport == Transport.TCP
+    size = round(float(np.median(attempts.body_bytes))) if n else None
+    measured = float(np.median(attempts.last_byte_s)) if n else None
     caveats = _caveats(path, cold, others) if is_tcp else [f"no prediction: {path.quic_note}"]
     # A first download through an edge waits for the far origin, and another factor may limit the window.
     predicts = is_tcp and size is not None and not cold and not others
-    limit = window_limit(levels)
+    limit = window_limit(attempts.levels)
     expected = (
         download_time(
             size_bytes=size,
@@ -241,16 +282,16 @@ def _row(
     return TruthRow(
         path=path,
         configuration=name,
-        warmup=_is_warmup(attempts),
-        transport=attempts[0].transport,
-        n=len(used),
+        warmup=attempts.is_warmup,
+        transport=attempts.transport,
+        n=n,
         size_bytes=size,
         measured_s=measured,
         expected_s=expected,
         ratio=ratio,
         asserted=asserted,
         within=abs(ratio - 1) <= TOLERANCE if asserted and ratio is not None else None,
-        delivery_ratio=_delivery_ratio(path, used) if is_tcp and limit == UNSCALED_WINDOW else None,
+        delivery_ratio=_delivery_ratio(path, attempts) if is_tcp and limit == UNSCALED_WINDOW else None,
         congestion_control=path.congestion_control if is_tcp else path.quic_congestion_control,
         initial_window=path.initcwnd if is_tcp else path.quic_initial_window_packets,
         mtu=path.mtu if is_tcp else path.quic_packet_bytes,
@@ -280,21 +321,18 @@ def _others(levels: Mapping[str, str], defaults: Mapping[str, str]) -> list[str]
     return [f"{name}={levels[name]}" for name in names if levels[name] != defaults[name]]
 
 
-def _delivery_ratio(path: LabPath, used: Sequence[Download]) -> float | None:
+def _delivery_ratio(path: LabPath, used: Attempts) -> float | None:
     """Median of body bits from the first to the last body byte over min(rate, 65,535 B per RTT)."""
-    rates = [
-        d.body_bytes * 8 / (d.last_byte_s - d.first_byte_s)
-        for d in used
-        if d.last_byte_s is not None and d.first_byte_s is not None and d.last_byte_s > d.first_byte_s
-    ]
-    if not rates:
+    known = used.last_byte_s > used.first_byte_s
+    if not known.any():
         return None
-    return statistics.median(rates) / min(path.rate_mbit * 1e6, UNSCALED_WINDOW * 8 / (path.rtt_ms / 1e3))
+    rates = used.body_bytes[known] * 8 / (used.last_byte_s[known] - used.first_byte_s[known])
+    return float(np.median(rates)) / min(path.rate_mbit * 1e6, UNSCALED_WINDOW * 8 / (path.rtt_ms / 1e3))
 
 
-def _levels(download: Download) -> dict[str, str]:
+def _levels(text: str) -> dict[str, str]:
     try:
-        levels = json.loads(download.levels)
+        levels = json.loads(text)
     except (ValueError, RecursionError):
         return {}
     return {str(k): str(v) for k, v in levels.items()} if isinstance(levels, dict) else {}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from analysis.measures.dataset import Dataset, Record
+import numpy as np
+
+from analysis.measures.columns import Codes, Ints, Mask, Texts
+from analysis.measures.dataset import Dataset
 from analysis.measures.folders import Design
-from analysis.report import figures
-from core.domain import Download, Role, Transport
+from core.domain import Outcome, Role, Transport
 from core.files.description import DescribedConfiguration
 
 MAX_SERVERS = 1_000
@@ -23,9 +26,9 @@ _MOST_VANTAGES = 6
 
 def question(dataset: Dataset) -> str:
     """The question as a sentence: where from, to how many targets, which configuration instead of which."""
-    downloads = [record.download for record in dataset.records]
-    vantages = sorted({d.vantage for d in downloads})
-    domains = len({d.domain for d in downloads})
+    runs = dataset.downloads.runs
+    vantages = sorted(runs.vantage.present())
+    domains = len(runs.domain.present())
     places = _and(vantages) if len(vantages) <= _MOST_VANTAGES else f"{len(vantages)} vantage points"
     words = f"How much faster do downloads from {domains} {'domain' if domains == 1 else 'domains'} to {places} get"
     instead = _instead(dataset.design)
@@ -75,24 +78,23 @@ def _and(names: Sequence[str], word: str = "and") -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"
 
 
-def title(downloads: Sequence[Download]) -> str:
+def title(dataset: Dataset) -> str:
     """The page's title: the names of the campaigns."""
-    names = sorted({d.campaign for d in downloads})
+    names = sorted(dataset.texts("campaign").present())
     return f"Upshift: {', '.join(names[:3])}{' …' if names[3:] else ''}"
 
 
 def facts(dataset: Dataset) -> list[tuple[str, str]]:
     """Name and value of what was measured: where, when, and of how many."""
-    downloads = [record.download for record in dataset.records]
-    times = [d.started_at for d in downloads]
-    first, last = (datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d %H:%M") for t in (min(times), max(times)))
+    runs, times = dataset.downloads.runs, dataset.started_at()
+    ends = (float(times.min()), float(times.max()))
+    first, last = (datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d %H:%M") for t in ends)
     labs = sorted({str(folder.lab.get("topology", "?")) for folder in dataset.folders if folder.lab})
-    vantages = sorted({d.vantage for d in downloads})
     pairs = [
-        ("Vantage points", ", ".join(vantages)),
-        ("Targets", str(len({d.domain for d in downloads}))),
-        ("Measurement runs", str(len(dataset.downloads.runs))),
-        ("Downloads", str(len(downloads))),
+        ("Vantage points", ", ".join(sorted(runs.vantage.present()))),
+        ("Targets", str(len(runs.domain.present()))),
+        ("Measurement runs", str(len(runs))),
+        ("Downloads", str(len(times))),
         ("Measured", f"{first} to {last} UTC"),
     ]
     return [*pairs, ("Lab topology", ", ".join(labs))] if labs else pairs
@@ -125,49 +127,93 @@ def server_cells(dataset: Dataset) -> tuple[list[list[str]], int]:
     """Heading and rows, one per vantage point and target; and how many are left out."""
     heading = ["vantage point", "domain", "provider", "address", "HTTP", "TLS", "group"]
     heading += ["initial window", "congestion control", "handshake RTT ms", "MB"]
-    groups: dict[tuple[str, str], list[Record]] = {}
-    for record in dataset.records:
-        groups.setdefault((record.download.vantage, record.download.domain), []).append(record)
-    paths = _paths(dataset)
-    rows = [_server_row(key, groups[key], paths.get(key, {})) for key in sorted(groups)[:MAX_SERVERS]]
-    return [heading, *rows], len(groups) - len(rows)
+    d, runs = dataset.downloads, dataset.downloads.runs
+    # Names are sorted, so their codes are in the same order.
+    keys, server = np.unique(
+        runs.vantage.codes * np.int64(len(runs.domain.names)) + runs.domain.codes, return_inverse=True
+    )
+    names = [
+        (runs.vantage.names[at], runs.domain.names[of])
+        for at, of in zip(*(side.tolist() for side in np.divmod(keys, len(runs.domain.names))), strict=True)
+    ]
+    count = min(len(keys), MAX_SERVERS)
+    rows = np.flatnonzero(server[d.run] < count)
+    columns = _server_columns(dataset, rows, server[d.run[rows]], count)
+    known = _paths(dataset, names)
+    cells = [heading]
+    for at, name in enumerate(names[:count]):
+        path = known.get(name, {})
+        provider, address, http, tls, group, rtt, size = (column[at] for column in columns)
+        window = path.get("initcwnd", path.get("surveyed", _NOT_KNOWN))
+        control = path.get("congestion_control", _NOT_KNOWN)
+        cells.append([*name, provider, address, http, tls, group, window, control, rtt, size])
+    return cells, len(keys) - count
 
 
-def _server_row(key: tuple[str, str], records: Sequence[Record], path: dict[str, str]) -> list[str]:
-    downloads = [record.download for record in records]
-    rtts = [rtt for record in records if (rtt := figures.handshake_rtt(record)) is not None]
-    groups = _listed(d.tls_group for d in downloads)
+def _server_columns(dataset: Dataset, rows: Codes, server: Ints, count: int) -> list[list[str]]:
+    """Provider, address, HTTP, TLS, group, RTT and MB of each server.
+
+    Args:
+        rows: the downloads of these servers.
+        server: the server of each of them.
+        count: how many servers there are.
+    """
+    d = dataset.downloads
+    http, tls = dataset.texts("http_version")[rows], dataset.texts("tls_version")[rows]
+    http = Texts(http.codes, tuple(name.removeprefix("HTTP/") for name in http.names))
+    tls = Texts(tls.codes, tuple(name.removeprefix("TLSv") for name in tls.names))
+    group, transport = dataset.texts("tls_group")[rows], d.transport[rows]
+    has_group = group.select(bool)
     # Python's TLS library does not report the group before 3.14, so that of TCP is often not known.
-    if groups != _NOT_KNOWN and any(d.tls_group is None and d.transport == Transport.TCP for d in downloads):
-        groups += " (QUIC)" if all(d.transport == Transport.QUIC for d in downloads if d.tls_group) else ""
+    unknown = _any(server, transport.are(Transport.TCP) & (group.codes < 0), count)
+    others = _any(server, has_group & ~transport.are(Transport.QUIC), count)
+    groups = [
+        f"{text} (QUIC)" if text != _NOT_KNOWN and unknown[at] and not others[at] else text
+        for at, text in enumerate(_listed(server, group, count))
+    ]
+    rtt = dataset.kpi("handshake_rtt")[rows]
+    least = np.full(count, math.inf)
+    np.minimum.at(least, server, np.where(np.isnan(rtt), math.inf, rtt))
+    is_ok = d.outcome[rows].are(Outcome.OK)
+    sizes, size = np.unique(dataset.kpi("body_bytes")[rows[is_ok]], return_inverse=True)
+    texts = Texts(size, tuple(f"{value / 1e6:.2f}" for value in sizes.tolist()))
     return [
-        *key,
-        _listed(d.provider for d in downloads),
-        _listed(d.server_ip for d in downloads),
-        _listed((d.http_version or "").removeprefix("HTTP/") for d in downloads),
-        _listed((d.tls_version or "").removeprefix("TLSv") for d in downloads),
+        _listed(server, d.provider[rows], count),
+        _listed(server, dataset.texts("server_ip")[rows], count),
+        _listed(server, http, count),
+        _listed(server, tls, count),
         groups,
-        path.get("initcwnd", path.get("surveyed", _NOT_KNOWN)),
-        path.get("congestion_control", _NOT_KNOWN),
-        f"{min(rtts):.1f}" if rtts else _NOT_KNOWN,
-        _listed(f"{d.body_bytes / 1e6:.2f}" for d in downloads if d.outcome == "ok"),
+        [_NOT_KNOWN if math.isinf(value) else f"{value:.1f}" for value in least.tolist()],
+        _listed(server[is_ok], texts, count),
     ]
 
 
-def _listed(values: Iterable[str | None]) -> str:
-    """Different values, the most frequent first."""
-    counts = Counter(value for value in values if value)
-    return ", ".join(sorted(counts, key=lambda value: (-counts[value], value))) or _NOT_KNOWN
+def _any(server: Ints, rows: Mask, count: int) -> Mask:
+    """The servers with one of these downloads."""
+    return np.bincount(server[rows], minlength=count) > 0
 
 
-def _paths(dataset: Dataset) -> dict[tuple[str, str], dict[str, str]]:
+def _listed(server: Ints, texts: Texts, count: int) -> list[str]:
+    """The different texts of each server, the most frequent first."""
+    known = texts.codes >= 0
+    pairs, numbers = np.unique(server[known] * len(texts.names) + texts.codes[known], return_counts=True)
+    found: list[Counter[str]] = [Counter() for _ in range(count)]
+    for pair, number in zip(pairs.tolist(), numbers.tolist(), strict=True):
+        at, code = divmod(pair, len(texts.names))
+        if texts.names[code]:
+            found[at][texts.names[code]] += number
+    # The most frequent first; of as many, in order of the alphabet.
+    return [", ".join(text for _, text in sorted((-n, text) for text, n in of.items())) or _NOT_KNOWN for of in found]
+
+
+def _paths(dataset: Dataset, servers: Sequence[tuple[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
     """(vantage, domain) -> the TCP server there by lab.json, and by a survey of initial windows."""
     known: dict[tuple[str, str], dict[str, str]] = {}
     for folder in dataset.folders:
         for path in (folder.lab or {}).get("paths", ()):
             names = (name for name in ("initcwnd", "congestion_control") if path.get(name) is not None)
             known[str(path.get("vantage")), str(path.get("domain"))] = {name: str(path[name]) for name in names}
-        for vantage, domain in {(record.download.vantage, record.download.domain) for record in dataset.records}:
+        for vantage, domain in servers:
             if (window := _window((folder.windows or {}).get(domain))) is not None:
                 known.setdefault((vantage, domain), {})["surveyed"] = window
     return known

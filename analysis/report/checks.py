@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from analysis.measures import tables, truth
+from analysis.measures.columns import Mask
 from analysis.measures.dataset import Dataset
 from analysis.measures.folders import Design
 from analysis.measures.rows import SpeedupRow
@@ -31,8 +35,8 @@ def cause_table(states: Sequence[tables.ConfigurationRow]) -> tuple[list[str], l
     return names, [(cause, [by_name[name].get(cause, 0) for name in names]) for cause in ordered]
 
 
-def _failure(d: Download, outcome: Outcome) -> str | None:
-    return f"{words_of(d)} {d.failure_detail or ''}".strip() if d.outcome == outcome else None
+def _failure(d: Download) -> str:
+    return f"{words_of(d)} {d.failure_detail or ''}".strip()
 
 
 def words_of(d: Download) -> str:
@@ -41,41 +45,54 @@ def words_of(d: Download) -> str:
     return (d.failure or "") + ("" if d.failure_code is None else f": {d.failure_code}{number}")
 
 
-def _mismatch(d: Download) -> str | None:
-    if d.void_reason is not None or d.treatment_ok is not False:
-        return None
-    return ": ".join(filter(None, (d.treatment_reason, d.treatment_detail)))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _List:
+    """Downloads that need an explanation."""
+
+    title: str
+    words: str
+    members: Callable[[Dataset], Mask]
+    why: Callable[[Download], str | None]
 
 
-_LISTS: tuple[tuple[str, str, Callable[[Download], str | None]], ...] = (
-    ("Failed", "They have a cause and are left out of speed-ups.", lambda d: _failure(d, Outcome.FAILED)),
-    (
-        "Censored",
-        "They hit a budget: only a lower bound of their time is known, and used as one.",
-        lambda d: _failure(d, Outcome.CENSORED),
+_LISTS = (
+    _List(
+        title="Failed",
+        words="They have a cause and are left out of speed-ups.",
+        members=lambda data: data.downloads.outcome.are(Outcome.FAILED),
+        why=_failure,
     ),
-    (
-        "Treatment not accepted",
-        "Other options on the wire than requested, or client and capture disagree: left out of speed-ups.",
-        _mismatch,
+    _List(
+        title="Censored",
+        words="They hit a budget: only a lower bound of their time is known, and used as one.",
+        members=lambda data: data.downloads.outcome.are(Outcome.CENSORED),
+        why=_failure,
     ),
-    (
-        "Void to the end",
-        "Their measurement run was disturbed at its last attempt, too: left out of speed-ups.",
-        lambda d: d.void_reason and (d.void_detail or d.void_reason),
+    _List(
+        title="Treatment not accepted",
+        words="Other options on the wire than requested, or client and capture disagree: left out of speed-ups.",
+        members=lambda data: ~data.downloads.is_void & (data.downloads.treatment_ok == 0),
+        why=lambda d: ": ".join(filter(None, (d.treatment_reason, d.treatment_detail))),
     ),
-    (
-        "Disturbed by the host",
-        "The client waited for a processor: left out of speed-ups.",
-        lambda d: d.host_disturbance and (d.host_disturbance_detail or d.host_disturbance),
+    _List(
+        title="Void to the end",
+        words="Their measurement run was disturbed at its last attempt, too: left out of speed-ups.",
+        members=lambda data: data.downloads.is_void,
+        why=lambda d: d.void_reason and (d.void_detail or d.void_reason),
     ),
-    (
-        "Different object or server",
-        "Compared with most downloads of their measurement run. Flagged only: they stay in speed-ups.",
-        lambda d: d.identity_detail,
+    _List(
+        title="Disturbed by the host",
+        words="The client waited for a processor: left out of speed-ups.",
+        members=lambda data: data.downloads.host_disturbance.codes >= 0,
+        why=lambda d: d.host_disturbance and (d.host_disturbance_detail or d.host_disturbance),
+    ),
+    _List(
+        title="Different object or server",
+        words="Compared with most downloads of their measurement run. Flagged only: they stay in speed-ups.",
+        members=lambda data: data.has("identity_detail"),
+        why=lambda d: d.identity_detail,
     ),
 )
-"""Title, explanation, and why a download is in the list; None: it is not."""
 
 Row = tuple[str, str, str, str, str, str]
 """Vantage point, iteration, domain, configuration, why; and the provider, by which the page filters."""
@@ -83,20 +100,21 @@ Row = tuple[str, str, str, str, str, str]
 
 def lists(dataset: Dataset) -> list[tuple[str, str, list[Row], int]]:
     """(title, explanation, rows, number of rows left out) of the downloads that need an explanation."""
-    downloads = [record.download for record in dataset.records]
 
-    def row(of: Download | Superseded, why: str) -> Row:
-        return of.vantage, str(of.iteration), of.domain, of.configuration, why, of.provider
+    def row(of: Download | Superseded, why: str | None) -> Row:
+        return of.vantage, str(of.iteration), of.domain, of.configuration, why or "", of.provider
 
-    parts = [
-        (title, words, [row(d, why) for d in downloads if (why := reason(d)) is not None])
-        for title, words, reason in _LISTS
-    ]
-    voids = [row(v, v.detail or v.reason) for v in dataset.superseded]
-    parts.append(
-        ("Void, then repeated", "Their measurement run was disturbed or interrupted, and repeated completely.", voids)
-    )
-    return [(title, words, rows[:_MAX_LISTED], max(0, len(rows) - _MAX_LISTED)) for title, words, rows in parts]
+    members = [np.flatnonzero(one.members(dataset)) for one in _LISTS]
+    shown = np.unique(np.concatenate([rows[:_MAX_LISTED] for rows in members]))
+    known = dict(zip(shown.tolist(), dataset.records_of(shown), strict=True))
+    parts = []
+    for one, rows in zip(_LISTS, members, strict=True):
+        downloads = [known[at].download for at in rows[:_MAX_LISTED].tolist()]
+        listed = [row(download, one.why(download)) for download in downloads]
+        parts.append((one.title, one.words, listed, len(rows) - len(listed)))
+    voids = [row(v, v.detail or v.reason) for v in dataset.superseded[:_MAX_LISTED]]
+    words = "Their measurement run was disturbed or interrupted, and repeated completely."
+    return [*parts, ("Void, then repeated", words, voids, len(dataset.superseded) - len(voids))]
 
 
 def excluded_cells(rows: Sequence[SpeedupRow]) -> list[list[str]]:
@@ -114,14 +132,8 @@ def expected(dataset: Dataset, selection: Selection) -> list[truth.TruthRow]:
     rows: list[truth.TruthRow] = []
     for index, folder in enumerate(dataset.folders):
         if folder.lab:
-            downloads = [
-                record.download
-                for record in dataset.records
-                if record.folder == index and not (selection.unlimited_only and record.near_ceiling)
-            ]
-            rows += truth.compare(
-                folder.lab, downloads, where=str(folder.path / "lab.json"), unproven=selection.unproven
-            )
+            where = str(folder.path / "lab.json")
+            rows += truth.compare(folder.lab, dataset, folder=index, where=where, selection=selection)
     return rows
 
 
@@ -158,17 +170,15 @@ def expected_matrix(rows: Sequence[truth.TruthRow], design: Design) -> dict[str,
     }
 
 
-def conservation(downloads: Sequence[Download]) -> str | None:
+def conservation(dataset: Dataset) -> str | None:
     """Whether every packet that entered the emulator left it or was dropped as programmed."""
-    counted = [
-        (d.lab_sent, d.lab_received, d.lab_dropped)
-        for d in downloads
-        if d.lab_sent is not None and d.lab_received is not None and d.lab_dropped is not None
-    ]
+    counted = whole = 0
+    for _, (sent, received, dropped) in dataset.kpi_numbers("lab_sent", "lab_received", "lab_dropped"):
+        counted += int(np.count_nonzero(~np.isnan(sent + received + dropped)))
+        whole += int(np.count_nonzero(sent == received + dropped))
     if not counted:
         return None
-    whole = sum(sent == received + dropped for sent, received, dropped in counted)
     return (
-        f"The emulator accounts for every packet (sent = received + programmed drops) of {whole} of {len(counted)} "
+        f"The emulator accounts for every packet (sent = received + programmed drops) of {whole} of {counted} "
         "downloads."
     )

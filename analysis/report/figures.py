@@ -5,12 +5,15 @@ Drawn by matplotlib without a display. Reproducible: no date, a fixed salt for i
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from analysis.measures.columns import Codes, Floats, Ints, Mask, Texts, rows_by_code
 from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.folders import writing
@@ -28,6 +31,12 @@ _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.
 _BAND = 1.06
 """The hatched band around a curve goes from a value divided by this to the value times it."""
 _HATCH = "//////"
+
+MOST_STEPS = 2_000
+"""Steps of a curve. One of more downloads is drawn by as many points, evenly spaced from its first to its last and
+through its median, joined by lines: it differs from the whole one by less than a quarter of a pixel."""
+_MOST_BANDS = 200
+"""Parts of such a curve that are hatched or not, as most of their downloads ask for."""
 
 _COVERS = 0.03
 """Curves cover each other if half of their quantiles differ by less (3 % on a log scale)."""
@@ -53,25 +62,41 @@ _STYLE: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Panel:
     """The quantity of a panel."""
 
     label: str
     """Axis label, with the unit."""
-    value: Callable[[Record], float | None]
+    values: Floats
+    """Of each download of the dataset; NaN: unknown."""
     log: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Figure:
     """One figure: two panels, a line per group."""
 
     name: str
     """File name without extension."""
     title: str
-    lines: Mapping[str, Sequence[Record]]
+    lines: Mapping[str, Codes]
+    """Name -> indices of its downloads in the dataset."""
     panels: tuple[Panel, ...]
+    near: Mask
+    """Whether each download of the dataset was near its client's ceiling."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Curve:
+    """The values of a line that a panel can show (a log scale cannot show zero), sorted."""
+
+    values: Floats
+    near: Mask
+    """Whether each is of a download near its client's ceiling."""
+
+    def __len__(self) -> int:
+        return len(self.values)
 
 
 def body_rate(record: Record) -> float | None:
@@ -86,32 +111,47 @@ def handshake_rtt(record: Record) -> float | None:
     return record.number("handshake_rtt")
 
 
+def body_rates(dataset: Dataset) -> Floats:
+    """`body_rate` of each download, NaN where it is not known."""
+    body_bytes, last_byte_s = dataset.kpi("body_bytes"), dataset.downloads.last_byte_s
+    known = (body_bytes != 0) & (last_byte_s != 0)
+    rates: Floats = np.divide(body_bytes * 8, last_byte_s, out=np.full(len(body_bytes), math.nan), where=known) / 1e6
+    return rates
+
+
 def plan(dataset: Dataset, *, selection: Selection = DEFAULT) -> list[Figure]:
     """The figures that this data allows; without KPIs, the body's rate replaces the mean throughput."""
-    measured = [r for r in dataset.records if r.download.outcome == Outcome.OK and not r.is_warmup]
-    good = [r for r in measured if r.accepted(unproven=selection.unproven)]
+    d = dataset.downloads
+    chosen = d.outcome.are(Outcome.OK) & ~d.is_warmup
+    chosen &= d.accepted != 0 if selection.unproven else d.accepted == 1
     if selection.unlimited_only:
-        good = [r for r in good if not r.near_ceiling]
-    if any(r.number(THROUGHPUT_KPI) for r in good):
-        rate = Panel(label="mean throughput [Mbit/s]", value=lambda r: r.number(THROUGHPUT_KPI))
+        chosen &= d.near_ceiling != 1
+    good = np.flatnonzero(chosen)
+    throughput, rtt = dataset.kpi(THROUGHPUT_KPI), dataset.kpi("handshake_rtt")
+    if np.nan_to_num(throughput[good]).any():
+        panels = [Panel(label="mean throughput [Mbit/s]", values=throughput)]
     else:
-        rate = Panel(label="body bits / download time [Mbit/s]", value=body_rate)
-    panels: tuple[Panel, ...] = (rate,)
-    if any(handshake_rtt(r) for r in good):
-        panels += (Panel(label="handshake RTT [ms]", value=handshake_rtt),)
-    shapes: list[tuple[str, str, Callable[[Record], str], Callable[[str], Any]]] = [
-        ("figure1-vantage", "per vantage point", lambda r: r.download.vantage, str),
-        ("figure2-configuration", "per configuration", lambda r: r.download.configuration, dataset.design.rank),
-        ("figure3-provider", "per provider", lambda r: r.download.provider, provider_rank),
+        panels = [Panel(label="body bits / download time [Mbit/s]", values=body_rates(dataset))]
+    if np.nan_to_num(rtt[good]).any():
+        panels.append(Panel(label="handshake RTT [ms]", values=rtt))
+    shapes: list[tuple[str, str, Texts, Callable[[str], Any]]] = [
+        ("figure1-vantage", "per vantage point", d.runs.vantage[d.run[good]], str),
+        ("figure2-configuration", "per configuration", d.configuration[good], dataset.design.rank),
+        ("figure3-provider", "per provider", d.provider[good], provider_rank),
     ]
     figures = []
-    for number, (name, words, key, rank) in enumerate(shapes, start=1):
-        lines: dict[str, list[Record]] = {}
-        for record in good:
-            lines.setdefault(key(record), []).append(record)
-        ordered = {group: lines[group] for group in sorted(lines, key=rank)}
+    for number, (name, words, groups, rank) in enumerate(shapes, start=1):
+        members = dict(zip(groups.names, rows_by_code(groups.codes, len(groups.names)), strict=True))
         what = "mean throughput and handshake RTT" if len(panels) == 2 else panels[0].label.partition(" [")[0]
-        figures.append(Figure(name=name, title=f"Figure {number}: CDF of {what} {words}", lines=ordered, panels=panels))
+        figures.append(
+            Figure(
+                name=name,
+                title=f"Figure {number}: CDF of {what} {words}",
+                lines={group: good[members[group]] for group in sorted(groups.present(), key=rank)},
+                panels=tuple(panels),
+                near=d.near_ceiling == 1,
+            )
+        )
     return figures
 
 
@@ -119,15 +159,20 @@ MOST_ROWS = 20_000
 """Most downloads whose data is in the page."""
 
 
-def data_rows(figure: Figure) -> tuple[Sequence[str], list[dict[str, object]]]:
+def data_rows(dataset: Dataset, figure: Figure) -> tuple[Sequence[str], list[dict[str, object]]]:
     """Columns and rows of the data behind a figure, and behind all that draw the same downloads otherwise grouped."""
-    names = ("vantage", "configuration", "provider", "domain", "iteration")
-    columns = (*names, *(panel.label for panel in figure.panels))
-    rows = []
-    for record in itertools.chain.from_iterable(figure.lines.values()):
-        row = {name: getattr(record.download, name) for name in names}
-        rows.append(row | {panel.label: panel.value(record) for panel in figure.panels})
-    return columns, rows
+    d = dataset.downloads
+    rows = np.concatenate([np.empty(0, dtype=np.int64), *figure.lines.values()])
+    run = d.run[rows]
+    texts = {"vantage": d.runs.vantage[run], "configuration": d.configuration[rows], "provider": d.provider[rows]}
+    texts["domain"] = d.runs.domain[run]
+    columns: dict[str, Sequence[object]] = {
+        name: [column.names[code] for code in column.codes.tolist()] for name, column in texts.items()
+    }
+    columns["iteration"] = d.runs.iteration[run].tolist()
+    for panel in figure.panels:
+        columns[panel.label] = [None if math.isnan(value) else value for value in panel.values[rows].tolist()]
+    return tuple(columns), [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def write(dataset: Dataset, folder: Path, *, selection: Selection = DEFAULT) -> list[Path]:
@@ -145,12 +190,13 @@ def write(dataset: Dataset, folder: Path, *, selection: Selection = DEFAULT) -> 
 
 def draw(figure: Figure, kind: str, *, width_in: float = 10.0, inline: bool = False) -> bytes:
     """The figure as `svg` or `png` (160 dpi); `inline`: without title and background, for a page that has both."""
+    curves = [[_curve(figure, panel, rows) for rows in figure.lines.values()] for panel in figure.panels]
     with canvas(kind, (width_in, 4.4), style=_STYLE, transparent=inline) as (drawn, out):
         axes = drawn.subplots(1, len(figure.panels), squeeze=False)
-        for axis, panel in zip(axes[0], figure.panels, strict=True):
-            _panel(axis, figure, panel)
+        for axis, panel, of_panel in zip(axes[0], figure.panels, curves, strict=True):
+            _panel(axis, panel, of_panel)
         axes[0][0].set_ylabel("share of downloads")
-        _legend(drawn, figure)
+        _legend(drawn, figure, curves)
         if not inline:
             drawn.suptitle(figure.title, x=0.012, ha="left", fontsize=11)
     return out.getvalue()
@@ -161,46 +207,55 @@ def inline_svg(figure: Figure) -> str:
     return pictures.inline_svg(draw(figure, "svg", width_in=9.6, inline=True), figure.name)
 
 
-def _values(panel: Panel, records: Sequence[Record]) -> list[float]:
-    """Sorted values that the panel can show."""
-    return [value for value, _ in _shown(panel, records)]
+def _curve(figure: Figure, panel: Panel, rows: Codes) -> Curve:
+    values, near = panel.values[rows], figure.near[rows]
+    shown = values > 0 if panel.log else ~np.isnan(values)
+    values, near = values[shown], near[shown]
+    order = np.lexsort((near, values)) if near.any() else np.argsort(values)
+    return Curve(values=values[order], near=near[order])
 
 
-def _shown(panel: Panel, records: Sequence[Record]) -> list[tuple[float, bool]]:
-    """Sorted values that the panel can show (a log scale cannot show zero), each with `near_ceiling` of its record."""
-    pairs = ((panel.value(record), bool(record.near_ceiling)) for record in records)
-    return sorted((value, near) for value, near in pairs if value is not None and (value > 0 or not panel.log))
+def _ranks(count: int, most: int) -> Ints:
+    """All ranks from 1 to `count`, or `most` evenly spaced ones; with the middle (the lower of two) and the last."""
+    return np.arange(1, count + 1) if count <= most else -(-np.arange(1, most + 1) * count // most)
 
 
-def _hatch(axis: Any, panel: Panel, records: Sequence[Record], *, colour: str) -> None:
+def _near(curve: Curve) -> list[tuple[int, int]]:
+    """First rank, from 0, and end of each part of a curve that is hatched."""
+    if len(curve) <= MOST_STEPS:
+        return [(at, at + 1) for at in np.flatnonzero(curve.near).tolist()]
+    ends = np.append(0, _ranks(len(curve), _MOST_BANDS))
+    most = np.diff(np.append(0, np.cumsum(curve.near))[ends]) * 2 > np.diff(ends)
+    turns = np.flatnonzero(np.diff(np.concatenate([[False], most, [False]]).astype(np.int8)))
+    return [(int(ends[first]), int(ends[last])) for first, last in turns.reshape(-1, 2)]
+
+
+def _hatch(axis: Any, curve: Curve, *, colour: str) -> None:
     """Hatches the steps of a curve that are downloads near their client's ceiling: there the client may be measured."""
-    shown = _shown(panel, records)
-    for position, (value, near) in enumerate(shown):
-        if near:
-            heights = (position / len(shown), (position + 1) / len(shown))
-            look = {"hatch": _HATCH, "facecolor": "none", "edgecolor": colour, "linewidth": 0}
-            axis.fill_betweenx(heights, value / _BAND, value * _BAND, **look)
+    for first, end in _near(curve):
+        ranks = np.append(first, first + _ranks(end - first, _MOST_BANDS))
+        values = curve.values[np.maximum(ranks - 1, first)]
+        look = {"hatch": _HATCH, "facecolor": "none", "edgecolor": colour, "linewidth": 0}
+        axis.fill_betweenx(ranks / len(curve), values / _BAND, values * _BAND, **look)
 
 
 def _look(index: int) -> dict[str, Any]:
     return {"color": COLOURS[index % len(COLOURS)], "linestyle": _DASHES[index % len(_DASHES)]}
 
 
-def _panel(axis: Any, figure: Figure, panel: Panel) -> None:
-    import numpy as np
-
+def _panel(axis: Any, panel: Panel, curves: Sequence[Curve]) -> None:
     shown: list[float] = []
-    curves = {index: _values(panel, records) for index, records in enumerate(figure.lines.values())}
-    apart = _apart(axis, {index: values for index, values in curves.items() if values}, log=panel.log)
-    for index, records in enumerate(figure.lines.values()):
-        values = curves[index]
-        if not values:
-            continue
-        _hatch(axis, panel, records, colour=_look(index)["color"])
-        shown += [values[0], values[-1]]
+    present = {index: curve for index, curve in enumerate(curves) if len(curve)}
+    apart = _apart(axis, {index: curve.values for index, curve in present.items()}, log=panel.log)
+    for index, curve in present.items():
+        _hatch(axis, curve, colour=_look(index)["color"])
+        shown += [curve.values[0], curve.values[-1]]
         # A step at each value, from 0: the empirical distribution function itself.
-        steps = np.arange(len(values) + 1) / len(values)
-        axis.plot([values[0], *values], steps, drawstyle="steps-post", transform=apart[index], **_look(index))
+        ranks = np.append(0, _ranks(len(curve), MOST_STEPS))
+        steps = curve.values[np.maximum(ranks - 1, 0)], ranks / len(curve)
+        # Steps that are too small to be seen would make the way along them, and so dashes, another one.
+        style = "steps-post" if len(curve) <= MOST_STEPS else "default"
+        axis.plot(*steps, drawstyle=style, transform=apart[index], **_look(index))
     axis.set_ylim(0, 1.005)
     axis.set_xlabel(panel.label)
     axis.set_yticks([0, 0.25, 0.5, 0.75, 1])
@@ -210,9 +265,8 @@ def _panel(axis: Any, figure: Figure, panel: Panel) -> None:
         _log_axis(axis, min(shown), max(shown))
 
 
-def _apart(axis: Any, curves: Mapping[int, Sequence[float]], *, log: bool) -> dict[int, Any]:
+def _apart(axis: Any, curves: Mapping[int, Floats], *, log: bool) -> dict[int, Any]:
     """How to place each curve: those that would cover each other stand side by side, `_APART_PT` points apart."""
-    import numpy as np
     from matplotlib.transforms import ScaledTranslation
 
     shares = np.linspace(0.05, 0.95, 19)
@@ -232,19 +286,19 @@ def _apart(axis: Any, curves: Mapping[int, Sequence[float]], *, log: bool) -> di
     return transforms
 
 
-def _legend(drawn: Any, figure: Figure) -> None:
+def _legend(drawn: Any, figure: Figure, curves: Sequence[Sequence[Curve]]) -> None:
     """One legend for both panels, with the number of downloads in each."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     handles: list[Any] = []
     labels: list[str] = []
-    for index, (name, records) in enumerate(figure.lines.items()):
-        counts = [len(_values(panel, records)) for panel in figure.panels]
+    for index, name in enumerate(figure.lines):
+        counts = [len(of_panel[index]) for of_panel in curves]
         n = str(counts[0]) if len(set(counts)) == 1 else " and ".join(map(str, counts))
         handles.append(Line2D([], [], **_look(index)))
         labels.append(f"{plain(name)} (n={n})")
-    near = sum(bool(record.near_ceiling) for records in figure.lines.values() for record in records)
+    near = sum(int(np.count_nonzero(figure.near[rows])) for rows in figure.lines.values())
     if near:
         handles.append(Patch(hatch=_HATCH, facecolor="none", edgecolor=INK, linewidth=0))
         labels.append(f"above 70 % of the client's ceiling (n={near})")

@@ -6,22 +6,21 @@ The page draws and filters them itself, so they are written into it as JSON, in 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from analysis.measures import costs, tables, truth
-from analysis.measures.dataset import Dataset, Record
-from analysis.measures.limiters import limiter_of
-from analysis.measures.pairs import Metric, pair
-from analysis.measures.rows import BIN_EDGES, MINIMUM_PAIRS
-from analysis.measures.selection import Selection
+from analysis.measures import tables, truth
+from analysis.measures.columns import Codes, Floats, Ints, Mask, Texts
+from analysis.measures.dataset import Dataset
+from analysis.measures.pairs import Pairs, Samples, pair
+from analysis.measures.rows import BIN_EDGES, MINIMUM_PAIRS, SplitBy
+from analysis.measures.statistics.intervals import cluster_medians
 from analysis.report import figures
-from core.domain import Comparison, Download, Outcome, Transport
+from core.domain import Comparison, Outcome, Transport
 
 MAX_POINTS = 40_000
 """Most points in a page (about 3 MB); of bigger campaigns, evenly spaced measurement runs are drawn."""
@@ -34,118 +33,164 @@ _DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Path:
-    """What a measurement run tells about its path."""
+class Points:
+    """The pairs that enter Table 2, for the page."""
 
-    rtt_ms: float | None
+    document: dict[str, Any]
+    """Names once, then a row of numbers per point: run by run, in the order of the downloads."""
+    runs_left_out: int
+    part_lines: list[tuple[int, list[str]]]
+    """Comparisons with pairs, by index: name, n, and the median speed-up of each part; each domain counts once."""
+
+
+def points(dataset: Dataset, samples: Samples) -> Points:
+    """All pairs of the samples, of which the page shows at most `MAX_POINTS`."""
+    took = parts(dataset)
+    has_pair = np.zeros(len(samples.domain), dtype=np.bool_)
+    total = 0
+    lines = []
+    for index, comparison in enumerate(dataset.design.comparisons):
+        pairs = pair(samples, comparison.config, comparison.vs)
+        count = len(pairs.low)
+        if count:
+            medians = [_median(samples, pairs, values) for values in took]
+            lines.append((index, [comparison.name, str(count), *medians]))
+        has_pair[samples.run[pairs.config]] = True
+        total += count
+    order = _order(samples)
+    runs = order[has_pair[order]]
+    kept = runs[:: max(1, math.ceil(total / MAX_POINTS))]
+    return Points(
+        document=_document(dataset, samples, took, kept), runs_left_out=len(runs) - len(kept), part_lines=lines
+    )
+
+
+def parts(dataset: Dataset) -> list[Floats]:
+    """Duration of each of `PARTS` of each download [s]; NaN: unknown, or the download is not ok."""
+    d = dataset.downloads
+    shaken = np.where(d.transport.are(Transport.QUIC), dataset.kpi("connect_s"), dataset.kpi("tls_s"))
+    ends = [np.zeros(len(d)), shaken, dataset.kpi("first_byte_s"), d.last_byte_s]
+    is_ok = d.outcome.are(Outcome.OK)
+    return [np.where(is_ok & (b > a), b - a, math.nan) for a, b in pairwise(ends)]
+
+
+def _median(samples: Samples, pairs: Pairs, took: Floats) -> str:
+    """The median speed-up of one part; each domain counts once."""
+    logs = np.log(took[samples.download[pairs.vs]] / took[samples.download[pairs.config]])
+    known = ~np.isnan(logs)
+    domains, clusters = np.unique(pairs.domain[known], return_inverse=True)
+    return f"{math.exp(np.median(cluster_medians(logs[known], clusters, len(domains)))):.2f}" if len(domains) else "–"
+
+
+def _order(samples: Samples) -> Ints:
+    """The runs in the order of their first downloads."""
+    first = np.full(len(samples.domain), np.iinfo(np.int64).max)
+    np.minimum.at(first, samples.run, samples.download)
+    return np.argsort(first, kind="stable")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Paths:
+    """What measurement runs tell about their paths, an element per run; NaN: unknown."""
+
+    rtt_ms: Floats
     """Smallest round-trip time of its handshakes, TCP and QUIC alike."""
-    size_bytes: int | None
-    bdp: float | None
+    size_bytes: Floats
+    bdp: Floats
     """Highest rate of its downloads times that RTT, over the largest window without scaling, 65,535 bytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """One pair."""
+def paths(dataset: Dataset, chosen: Mask) -> Paths:
+    """The paths of some measurement runs; of others nothing is known."""
+    d = dataset.downloads
+    rows = np.flatnonzero(chosen[d.run])
+    run = d.run[rows]
+    delivery, body = dataset.kpi("delivery_rate")[rows], figures.body_rates(dataset)[rows]
+    rtt = dataset.kpi("handshake_rtt")[rows]
+    size = dataset.kpi("body_bytes")[rows]
+    highest = _extreme(np.where(np.isnan(delivery), body, delivery), run, len(chosen))
+    smallest = -_extreme(np.where(rtt > 0, -rtt, math.nan), run, len(chosen))
+    return Paths(
+        rtt_ms=smallest,
+        size_bytes=_extreme(np.where(d.outcome[rows].are(Outcome.OK), size, math.nan), run, len(chosen)),
+        bdp=highest * 1e6 / 8 * smallest / 1e3 / truth.UNSCALED_WINDOW,
+    )
 
-    comparison: Comparison
-    record: Record
-    """The download of `comparison.config`."""
-    limiter: str
-    """What limited the reference: what `comparison.config` could change; empty if it is unknown."""
-    low: float
+
+def _extreme(values: Floats, run: Codes, count: int) -> Floats:
+    """The largest known value of each run."""
+    largest = np.full(count, -math.inf)
+    np.maximum.at(largest, run, np.where(np.isnan(values), -math.inf, values))
+    return np.where(np.isinf(largest), math.nan, largest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Drawn:
+    """The pairs that the page shows, run by run, and within each in the order of the comparisons."""
+
+    comparison: Ints
+    config: Codes
+    """Index of the download in the dataset, like the next one."""
+    vs: Codes
+    low: Floats
     """The speed-up is `low` if `low == high`, else strictly between (a censored download)."""
-    high: float
-    parts: tuple[float | None, ...]
-    """Speed-up of each of `PARTS`, None if one of the two is unknown or 0."""
-    path: Path
+    high: Floats
 
 
-def points(dataset: Dataset, *, metric: Metric, selection: Selection) -> list[Point]:
-    """All pairs that enter Table 2, run by run, in the order of the records."""
-    samples = costs.samples(dataset, metric=metric, selection=selection)
-    runs: dict[int, list[Record]] = {}
-    records = [dataset.records[row] for row in samples.download.tolist()]
-    for at in np.argsort(samples.download).tolist():
-        runs.setdefault(int(samples.run[at]), []).append(records[at])
-    paths = {run: path_of(members) for run, members in runs.items()}
-    of_run: dict[int, list[Point]] = {run: [] for run in runs}
-    for comparison in dataset.design.comparisons:
-        pairs = pair(samples, comparison.config, comparison.vs)
-        columns = (samples.run[pairs.config], pairs.config, pairs.vs, pairs.low, pairs.high)
-        for run, config, vs, low, high in zip(*(column.tolist() for column in columns), strict=True):
-            record, reference = records[config], records[vs]
-            both = zip(parts(reference.download), parts(record.download), strict=True)
-            speedups = tuple(old / new if old and new else None for old, new in both)
-            point = Point(
-                comparison=comparison,
-                record=record,
-                limiter=limiter_of(reference) or "",
-                low=low,
-                high=high,
-                parts=speedups,
-                path=paths[run],
-            )
-            of_run[run].append(point)
-    return [point for members in of_run.values() for point in members]
+def _drawn(samples: Samples, comparisons: Sequence[Comparison], kept: Ints) -> _Drawn:
+    place = np.full(len(samples.domain), -1, dtype=np.int64)
+    place[kept] = np.arange(len(kept))
+    each = [pair(samples, c.config, c.vs, runs=place >= 0) for c in comparisons]
+    config, vs, low, high = (
+        np.concatenate([np.empty(0, dtype=kind), *(getattr(pairs, name) for pairs in each)])
+        for name, kind in (("config", np.int32), ("vs", np.int32), ("low", np.float64), ("high", np.float64))
+    )
+    order = np.argsort(place[samples.run[config]], kind="stable")
+    return _Drawn(
+        comparison=np.repeat(np.arange(len(each)), [len(pairs.low) for pairs in each])[order],
+        config=samples.download[config[order]],
+        vs=samples.download[vs[order]],
+        low=low[order],
+        high=high[order],
+    )
 
 
-def parts(download: Download) -> tuple[float | None, ...]:
-    """Duration of each of `PARTS` [s]; of a download that is not ok none is known."""
-    if download.outcome != Outcome.OK:
-        return (None, None, None)
-    shaken = download.connect_s if download.transport == Transport.QUIC else download.tls_s
-    ends = (0.0, shaken, download.first_byte_s, download.last_byte_s)
-    return tuple(None if a is None or b is None or b <= a else b - a for a, b in pairwise(ends))
-
-
-def path_of(records: Sequence[Record]) -> Path:
-    """What the downloads of one measurement run tell about the path."""
-    rtts = [rtt for record in records if (rtt := figures.handshake_rtt(record)) is not None and rtt > 0]
-    rates = [rate for record in records if (rate := _rate(record)) is not None]
-    sizes = [record.download.body_bytes for record in records if record.download.outcome == Outcome.OK]
-    rtt, rate = min(rtts, default=None), max(rates, default=None)
-    bdp = None if rtt is None or rate is None else rate * 1e6 / 8 * rtt / 1e3 / truth.UNSCALED_WINDOW
-    return Path(rtt_ms=rtt, size_bytes=max(sizes, default=None), bdp=bdp)
-
-
-def _rate(record: Record) -> float | None:
-    rate = record.number("delivery_rate")
-    return figures.body_rate(record) if rate is None else rate
-
-
-def document(all_points: Sequence[Point], comparisons: Sequence[Comparison]) -> tuple[dict[str, Any], int]:
-    """Points as JSON for the page: names once, then a row of numbers per point; and the number of runs left out."""
-    runs = list(dict.fromkeys(point.record.run for point in all_points))
-    step = max(1, math.ceil(len(all_points) / MAX_POINTS))
-    kept = set(runs[::step])
-    shown = [point for point in all_points if point.record.run in kept]
-    order = {comparison.name: index for index, comparison in enumerate(comparisons)}
-    names = {kind: sorted({of(p) for p in shown} - {""}, key=tables.provider_rank) for kind, of in _KINDS.items()}
-    places = {kind: {name: index for index, name in enumerate(values)} for kind, values in names.items()}
-    rows = []
-    for p in shown:
-        where = [places[kind].get(of(p)) for kind, of in _KINDS.items()]
-        bounds = map(_speedup, (p.low, p.high))
-        numbers = map(_short, (*p.parts, p.path.rtt_ms, p.path.size_bytes, p.path.bdp))
-        rows.append([order[p.comparison.name], *where, p.record.download.iteration, *bounds, *numbers])
-    page = {
+def _document(dataset: Dataset, samples: Samples, took: Sequence[Floats], kept: Ints) -> dict[str, Any]:
+    d, comparisons = dataset.downloads, dataset.design.comparisons
+    drawn = _drawn(samples, comparisons, kept)
+    run = d.run[drawn.config]
+    texts = {
+        "vantage": d.runs.vantage[run],
+        "provider": d.provider[drawn.config],
+        "limiter": samples.splits[SplitBy.LIMITER][drawn.vs],  # what limited the reference: what could be changed
+        "domain": d.runs.domain[run],
+    }
+    names = {kind: sorted(column.present() - {""}, key=tables.provider_rank) for kind, column in texts.items()}
+    chosen = np.zeros(len(d.runs), dtype=np.bool_)
+    chosen[run] = True
+    path = paths(dataset, chosen)
+    numbers = [values[drawn.vs] / values[drawn.config] for values in took]
+    numbers += [values[run] for values in (path.rtt_ms, path.size_bytes, path.bdp)]
+    columns = [
+        drawn.comparison.tolist(),
+        *(_places(texts[kind], names[kind]) for kind in texts),
+        d.runs.iteration[run].tolist(),
+        *([_speedup(value) for value in bounds.tolist()] for bounds in (drawn.low, drawn.high)),
+        *([_short(value) for value in values.tolist()] for values in numbers),
+    ]
+    return {
         "comparisons": [{"name": c.name, "role": c.role.value} for c in comparisons],
         "names": names,
-        "points": rows,
+        "points": [list(row) for row in zip(*columns, strict=True)],
         "bins": BIN_EDGES,
         "fewest": MINIMUM_PAIRS,
     }
-    return page, len(runs) - len(kept)
 
 
-_KINDS: Mapping[str, Callable[[Point], str]] = {
-    "vantage": lambda point: point.record.download.vantage,
-    "provider": lambda point: point.record.download.provider,
-    "limiter": lambda point: point.limiter,
-    "domain": lambda point: point.record.download.domain,
-}
-"""Names by which the page filters and colours."""
+def _places(texts: Texts, names: Sequence[str]) -> list[int | None]:
+    """The index of each text in `names`, None where it is empty."""
+    index = {name: at for at, name in enumerate(names)}
+    return [None if code < 0 else index.get(texts.names[code]) for code in texts.codes.tolist()]
 
 
 def _speedup(value: float) -> float | None:
@@ -155,29 +200,6 @@ def _speedup(value: float) -> float | None:
     return value if crosses else rounded
 
 
-def _short(value: float | None) -> float | None:
+def _short(value: float) -> float | None:
     """Rounded; None if it is unknown or infinite."""
-    if value is None or not math.isfinite(value):
-        return None
-    return float(f"{value:.{_DIGITS}g}")
-
-
-def part_lines(all_points: Sequence[Point], comparisons: Sequence[Comparison]) -> list[tuple[int, list[str]]]:
-    """Comparisons with pairs, by index: name, n, and the median speed-up of each part; each domain counts once."""
-    lines = []
-    for index, comparison in enumerate(comparisons):
-        members = [point for point in all_points if point.comparison == comparison]
-        if members:
-            medians = [_median(members, part) for part in range(len(PARTS))]
-            lines.append((index, [comparison.name, str(len(members)), *medians]))
-    return lines
-
-
-def _median(members: Sequence[Point], part: int) -> str:
-    domains: dict[str, list[float]] = {}
-    for point in members:
-        value = point.parts[part]
-        if value is not None:
-            domains.setdefault(point.record.download.domain, []).append(math.log(value))
-    logs = [statistics.median(values) for values in domains.values()]
-    return f"{math.exp(statistics.median(logs)):.2f}" if logs else "–"
+    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None

@@ -24,7 +24,7 @@ from analysis.measures import ceilings, client_effect, costs, dose, limiters, or
 from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset
 from analysis.measures.folders import writing
-from analysis.measures.pairs import Metric
+from analysis.measures.pairs import Metric, Samples
 from analysis.measures.rows import BIN_EDGES, BIN_NAMES, PairShare, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.tables import Grouping
@@ -104,19 +104,16 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
     samples = costs.samples(dataset, metric=options.metric, selection=options.selection)
     main = tables.table2(dataset, metric=options.metric, selection=options.selection, samples=samples)
     limited = limiters.limiters(dataset)
-    doses = dose.dose_rows(dataset, metric=options.metric, selection=options.selection)
+    doses = dose.dose_rows(dataset, metric=options.metric, selection=options.selection, samples=samples)
     states = tables.configurations(dataset)
     known = checks.expected(dataset, options.selection)
-    pages, left_out = targets.views(dataset.records, limit=options.targets)
-    runs = [run.run for page in pages for run in page.runs]
-    drawn, undrawn = series.documents(dataset, runs)
+    pages, left_out = targets.views(dataset, limit=options.targets)
+    drawn, undrawn = series.documents({run.run: run.records for page in pages for run in page.runs}, dataset.folders)
     by_client = client_effect.client_effects(dataset.design, samples) if options.metric is Metric.TIME else []
     over_tcp = client_effect.against_tcp(dataset.design) if by_client else []
     plot = plots.forest(main, findings.findings(main, doses))
-    pairs = points.points(dataset, metric=options.metric, selection=options.selection)
-    point_document, runs_left_out = points.document(pairs, dataset.design.comparisons)
+    pairs = points.points(dataset, samples)
     server_cells, servers_left_out = campaign.server_cells(dataset)
-    downloads = [record.download for record in dataset.records]
     table1 = tables.table1(dataset)
     drawings = figures.plan(dataset, selection=options.selection)
     of_tables: dict[str, Sequence[Any]] = {
@@ -130,7 +127,7 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
     }
     csv = {name: records.csv_table(name, rows) for name, rows in of_tables.items()}
     if sum(map(len, drawings[0].lines.values())) <= figures.MOST_ROWS:
-        csv["figures"] = records.csv_text(*figures.data_rows(drawings[0]))
+        csv["figures"] = records.csv_text(*figures.data_rows(dataset, drawings[0]))
     ordered = order.order_effects(dataset.downloads, unproven=options.selection.unproven)
     stopped = stopping.stoppings(dataset, unproven=options.selection.unproven)
     sentences = [
@@ -144,7 +141,7 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         *dataset.notes,
     ]
     return {
-        "title": campaign.title(downloads),
+        "title": campaign.title(dataset),
         "question": campaign.question(dataset),
         "names": campaign.names(dataset.design),
         "facts": campaign.facts(dataset),
@@ -155,11 +152,11 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "stopping_cells": course.stopping_cells(stopped),
         "order_cells": course.order_cells(ordered),
         "sentences": [sentence for sentence in sentences if sentence],
-        "data": _shown(point_document | {"series": list(drawn.values())}) | {"csv": csv},
+        "data": _shown(pairs.document | {"series": list(drawn.values())}) | {"csv": csv},
         "max_points": f"{points.MAX_POINTS:,}",
-        "points_left_out": runs_left_out,
+        "points_left_out": pairs.runs_left_out,
         "parts": points.PARTS,
-        "part_lines": points.part_lines(pairs, dataset.design.comparisons),
+        "part_lines": pairs.part_lines,
         "bins": BIN_NAMES,
         "slow_bins": _SLOW_BINS,
         "metric": render.METRIC_WORDS[options.metric],
@@ -180,7 +177,7 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "limiters": render.limiter_cells(limited) if limited else None,
         "limiter_bars": plots.bars(limited),
         "limiter_order": list(Limiter),
-        "table2_more": list(_more_tables(dataset, options)),
+        "table2_more": list(_more_tables(dataset, options, samples)),
         "configurations": dataset.design.cells(),
         "table1": render.table1_wide(table1),
         "states": render.configuration_cells(states),
@@ -190,7 +187,7 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "servers": server_cells,
         "servers_left_out": servers_left_out,
         "truth": checks.expected_matrix(known, dataset.design),
-        "conservation": checks.conservation(downloads),
+        "conservation": checks.conservation(dataset),
         "figures": _drawings(drawings),
         "has_figure_data": "figures" in csv,
         "environments": [(str(f.path), list(_flatten(f.environment))) for f in dataset.folders if f.environment],
@@ -232,14 +229,18 @@ def _shown(value: Any) -> Any:
     return [_shown(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _more_tables(dataset: Dataset, options: ReportOptions) -> Iterator[tuple[str, list[SpeedupRow]]]:
-    """Other versions of Table 2: the other metric, then per vantage point and provider."""
+def _more_tables(dataset: Dataset, options: ReportOptions, samples: Samples) -> Iterator[tuple[str, list[SpeedupRow]]]:
+    """Other versions of Table 2: the other metric, then per vantage point and provider.
+
+    Args:
+        samples: those of the chosen metric.
+    """
     other = Metric.THROUGHPUT if options.metric is Metric.TIME else Metric.TIME
     if other is Metric.TIME or THROUGHPUT_KPI in dataset.kpi_units:
         rows = tables.table2(dataset, metric=other, selection=options.selection)
         yield f"The other metric: {render.METRIC_WORDS[other]}", rows
     for by in (Grouping.VANTAGE, Grouping.PROVIDER):
-        rows = tables.table2(dataset, metric=options.metric, by=by, selection=options.selection)
+        rows = tables.table2(dataset, metric=options.metric, by=by, selection=options.selection, samples=samples)
         for group in dict.fromkeys(row.group for row in rows):
             words = "Vantage point" if by is Grouping.VANTAGE else "Provider"
             yield f"{words} {group}", [row for row in rows if row.group == group]

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from analysis.captures.connection import Connection
 from analysis.evidence.matching import match
-from analysis.measures.dataset import Dataset, Record
+from analysis.measures.dataset import Record
+from analysis.measures.folders import Folder
 from analysis.report import figures
 from core.domain import Transport
 from core.errors import UsageError
@@ -44,22 +45,24 @@ class Packets:
     """Times [s] and round-trip times [ms]; TCP only."""
 
 
-def documents(dataset: Dataset, runs: Sequence[Hashable]) -> tuple[dict[Hashable, dict[str, Any]], int]:
+def documents(
+    members: Mapping[Hashable, Sequence[Record]], folders: Sequence[Folder]
+) -> tuple[dict[Hashable, dict[str, Any]], int]:
     """Measurement run -> its series as JSON for the page; and how many of these runs have none.
 
     The first runs are drawn, up to `MAX_DOWNLOADS`, if their captures are still there.
+
+    Args:
+        members: measurement run -> its downloads.
+        folders: those of the dataset.
     """
-    members: dict[Hashable, list[Record]] = {run: [] for run in runs}
-    for record in dataset.records:
-        if record.run in members:
-            members[record.run].append(record)
     drawn: dict[Hashable, dict[str, Any]] = {}
     spent = 0
     for run, records in members.items():
         if spent + len(records) > MAX_DOWNLOADS:
             break
         ordered = sorted(records, key=lambda record: record.download.position)
-        packets = of_run(ordered, dataset.folders[records[0].folder].path)
+        packets = of_run(ordered, folders[records[0].folder].path)
         if packets:
             spent += len(packets)
             drawn[run] = document(ordered, packets)

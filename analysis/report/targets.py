@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from analysis.measures.columns import Downloads, Ints, Mask, counts
 from analysis.measures.costs import THROUGHPUT_KPI
-from analysis.measures.dataset import Record
+from analysis.measures.dataset import Dataset, Record
 from analysis.measures.limiters import limiter_of
+from analysis.measures.tables import frequent
 from analysis.report import figures
 from analysis.report.checks import words_of
 from core.domain import Download, Failure, Outcome, Transport
@@ -61,6 +64,7 @@ class RunView:
 
     run: Hashable
     """`Record.run`."""
+    records: tuple[Record, ...]
     title: str
     vantage: str
     downloads: tuple[DownloadView, ...]
@@ -84,32 +88,55 @@ class TargetView:
     longest: str
     """Length of the time lines [s]."""
     runs: tuple[RunView, ...]
+    left_out: int
+    """Downloads that are not shown, as the target has more than `MAX_DOWNLOADS`."""
 
 
-def views(records: Sequence[Record], *, limit: int) -> tuple[list[TargetView], int]:
+def views(dataset: Dataset, *, limit: int) -> tuple[list[TargetView], int]:
     """Views of at most `limit` targets, those with most downloads that are not ok first; how many are left out."""
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        groups.setdefault(record.download.domain, []).append(record)
+    d, names = dataset.downloads, dataset.downloads.runs.domain.names
+    domain = d.runs.domain.codes[d.run]
+    is_ok = d.outcome.are(Outcome.OK)
+    is_bad = ~is_ok | (d.accepted == 0)
+    sizes, ok, bad = (np.bincount(domain[rows], minlength=len(names)) for rows in (slice(None), is_ok, is_bad))
+    # Names are sorted, and so are codes.
+    ordered = [code for code in np.argsort(-bad, kind="stable").tolist() if sizes[code]]
+    fitting = int(np.searchsorted(np.cumsum(sizes[ordered]), MAX_DOWNLOADS, side="right"))
+    chosen = ordered[: min(max(fitting, 1), limit)]
+    place = np.full(len(names), -1, dtype=np.int32)
+    place[chosen] = np.arange(len(chosen))
+    rows = _bounded(d, np.flatnonzero(place[domain] >= 0), is_bad)
+    groups: dict[int, list[Record]] = {code: [] for code in chosen}
+    for code, record in zip(domain[rows].tolist(), dataset.records_of(rows), strict=True):
+        groups[code].append(record)
+    cause = d.failure.filled(Failure.UNKNOWN)
+    of_cause = counts((domain, len(names)), (cause.codes, len(cause.names)), where=~is_ok)
+    shown = [
+        _target(f"t{number}", groups[code], (int(ok[code]), int(sizes[code])), frequent(cause.names, of_cause[code]))
+        for number, code in enumerate(chosen)
+    ]
+    return shown, len(ordered) - len(shown)
 
-    def badness(domain: str) -> tuple[int, str]:
-        return (-sum(not _good(r.download) for r in groups[domain]), domain)
 
-    shown: list[TargetView] = []
-    spent = 0
-    for domain in sorted(groups, key=badness)[:limit]:
-        if shown and spent + len(groups[domain]) > MAX_DOWNLOADS:
-            break
-        spent += len(groups[domain])
-        shown.append(_target(f"t{len(shown)}", domain, groups[domain]))
-    return shown, len(groups) - len(shown)
-
-
-def _good(download: Download) -> bool:
-    return download.outcome == Outcome.OK and download.accepted is not False
+def _bounded(d: Downloads, rows: Ints, is_bad: Mask) -> Ints:
+    """At most `MAX_DOWNLOADS` of these, by whole measurement runs; those with downloads that are not ok first."""
+    if len(rows) <= MAX_DOWNLOADS:
+        return rows
+    runs, run = np.unique(d.run[rows], return_inverse=True)
+    order = np.argsort(~d.any_of_run(is_bad)[runs], kind="stable")
+    is_kept = np.zeros(len(runs), dtype=np.bool_)
+    is_kept[order[np.cumsum(np.bincount(run)[order]) <= MAX_DOWNLOADS]] = True
+    return rows[is_kept[run]]
 
 
-def _target(anchor: str, domain: str, records: Sequence[Record]) -> TargetView:
+def _target(anchor: str, records: Sequence[Record], ok: tuple[int, int], causes: Mapping[str, int]) -> TargetView:
+    """One target.
+
+    Args:
+        records: the downloads that are shown.
+        ok: how many of all its downloads are ok, and their number.
+        causes: why others are not.
+    """
     downloads = [record.download for record in records]
     longest = max((d.last_byte_s or 0.0 for d in downloads), default=0.0)
     runs: dict[object, list[Record]] = {}
@@ -118,24 +145,19 @@ def _target(anchor: str, domain: str, records: Sequence[Record]) -> TargetView:
     sizes = sorted({d.body_bytes for d in downloads if d.outcome == Outcome.OK})
     return TargetView(
         anchor=anchor,
-        domain=domain,
+        domain=downloads[0].domain,
         urls=tuple(sorted({d.url for d in downloads})),
         vantages=tuple(sorted({d.vantage for d in downloads})),
         providers=tuple(sorted({d.provider for d in downloads})),
         limiters=tuple(sorted({limiter for record in records if (limiter := limiter_of(record))})),
-        ok=sum(d.outcome == Outcome.OK for d in downloads),
-        planned=len(downloads),
+        ok=ok[0],
+        planned=ok[1],
         size=" or ".join(f"{size / 1e6:.2f}" for size in sizes[:3]) or "–",
-        causes=_causes(downloads),
+        causes=causes,
         longest=f"{longest:.2f}",
         runs=tuple(_run(members, longest) for members in runs.values()),
+        left_out=ok[1] - len(downloads),
     )
-
-
-def _causes(downloads: Iterable[Download]) -> dict[str, int]:
-    """Cause -> downloads that are not ok, the most frequent first; a missing cause is `unknown`."""
-    counts = Counter(d.failure or Failure.UNKNOWN.value for d in downloads if d.outcome != Outcome.OK)
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _run(records: Sequence[Record], longest: float) -> RunView:
@@ -148,6 +170,7 @@ def _run(records: Sequence[Record], longest: float) -> RunView:
     ordered = sorted(records, key=lambda r: (r.download.position, r.download.configuration))
     return RunView(
         run=records[0].run,
+        records=tuple(records),
         title=title,
         vantage=first.vantage,
         downloads=tuple(_download(r, longest) for r in ordered),

@@ -73,10 +73,11 @@ class JournalReader:
         self._db = _connect(path, read_only=self._read_only)
         try:
             if not self._read_only:
+                self._db.execute("PRAGMA page_size = 8192")  # of a new file: of 4 KiB a record would fill half
                 self._db.execute("PRAGMA foreign_keys = ON")
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = NORMAL")
-                self._db.execute("PRAGMA wal_autocheckpoint = 250")  # a log of 1 MB: it counts for the disk's limit
+                self._db.execute("PRAGMA wal_autocheckpoint = 125")  # a log of 1 MB: it counts for the disk's limit
             self._version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
         except sqlite3.OperationalError:  # disk full, no permission: an error of the disk, not of the file
             self._db.close()

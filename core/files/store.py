@@ -5,6 +5,7 @@ Files are written atomically.
 
 from __future__ import annotations
 
+import bisect
 import operator
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -134,6 +135,29 @@ def each_row(path: Path, kind: str) -> Iterator[Mapping[str, Any]]:
         for batch in file.iter_batches(batch_size=ROWS_READ_AT_ONCE):
             schemas.check_values(batch, path, kind)
             yield from batch.to_pylist()
+
+
+def rows_at(path: Path, kind: str, rows: Sequence[int]) -> Iterator[Mapping[str, Any]]:
+    """Some rows of a table as mappings; only row groups that have one are read.
+
+    Args:
+        rows: from 0, in ascending order.
+
+    Raises:
+        UsageError: as `read_table`.
+    """
+    with _opened(path, kind) as file:
+        first = at = 0
+        for index in range(file.num_row_groups):
+            last = first + file.metadata.row_group(index).num_rows
+            upto = bisect.bisect_left(rows, last, at)
+            if upto > at:
+                table = file.read_row_group(index)
+                schemas.check_values(table, path, kind)
+                chosen = table.take([row - first for row in rows[at:upto]])
+                for batch in chosen.to_batches(max_chunksize=ROWS_READ_AT_ONCE):
+                    yield from batch.to_pylist()
+            first, at = last, upto
 
 
 def count(path: Path, kind: str) -> int:

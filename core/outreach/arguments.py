@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,9 @@ import typer
 
 from core.errors import UsageError
 from core.files.config import read_bytes
+from core.files.disk import make_folder
 from core.reach import environment_prefixes
+from core.system.confine import confine_here
 from core.untrusted import contact_fault
 
 Contact = Annotated[
@@ -48,6 +51,21 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document; p
 def ledger_beside(out: Path, ledger: Path | None) -> Path:
     """The ledger's file: the given one, or the default."""
     return ledger or out.with_name(out.name + ".ledger.sqlite")
+
+
+def give_up_rights(*, reads: Iterable[Path | None], lists: Iterable[Path], written: Iterable[Path | None]) -> None:
+    """Confines this command, which is about to read strangers' bytes (`core.system.confine.confine_here`).
+
+    Args:
+        reads: files that it reads; None are left out.
+        lists: block lists, which others may replace meanwhile: their folders may be read.
+        written: files that it writes; it may write whatever is in their folders.
+    """
+    folders = {path.absolute().parent for path in written if path is not None}
+    for folder in folders:
+        make_folder(folder)
+    known = [path for path in reads if path is not None]
+    confine_here(reads=[*known, *(path.absolute().parent for path in lists)], writes=folders)
 
 
 def check_contact(contact: str) -> str:

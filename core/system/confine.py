@@ -20,10 +20,12 @@ import os
 import platform
 import pwd
 import resource
+import stat
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from core.errors import UsageError
 
@@ -43,6 +45,18 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 """Numbers of the system calls of landlock(7), which are the same on all machines; the C library has no functions."""
 
 _RULE_NET_PORT, _BIND_TCP, _CONNECT_TCP, _SCOPES = 2, 1, 2, 3  # linux/landlock.h
+_RULE_PATH = 1
+_READ = 1 << 2 | 1 << 3  # files and folders
+_WRITE = _READ | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 13 | 1 << 14  # remove, make, rename, truncate
+_OF_A_FILE = 1 << 1 | 1 << 2 | 1 << 14
+_CHOWN_AND_DAC_OVERRIDE = 0b11  # linux/capability.h
+_SYSTEM = (
+    *("/usr", "/lib", "/lib64", "/proc/self", "/sys/devices/system", "/dev/urandom", "/run/systemd/resolve"),
+    *("/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"),
+    *("/etc/localtime", "/etc/mime.types", "/etc/ld.so.cache", "/etc/gai.conf", "/etc/services", "/etc/protocols"),
+)
+"""What Python and libraries read late: codecs, trust roots, name servers, the number of processors."""
+
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 """Landlock's version -> how many rights to files it knows; later ones know those of 5."""
 
@@ -83,16 +97,40 @@ def confine(*, port: int | None, user: tuple[int, int] = NOBODY) -> Confinement:
     _lower(resource.RLIMIT_AS, MEMORY_BYTES)
     _prctl(_NO_NEW_PRIVS, 1)
     _leave_user(*user)
-    if ctypes.c_int(_libc.capset(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0), bytes(24))).value:
-        raise _error("capset")
-    _prctl(_AMBIENT, _AMBIENT_CLEAR_ALL)
-    version = _restrict(port)
-    if (filters := _system_calls(platform.machine())) is not None:
-        held = ctypes.create_string_buffer(filters)
-        head = struct.pack("@HP", len(filters) // 8, ctypes.addressof(held))
-        if _libc.prctl(_SET_SECCOMP, _SECCOMP_FILTER, head, 0, 0):
-            raise _error("seccomp")
+    _keep_capabilities(0)
+    version = _restrict(_BIND_TCP | _CONNECT_TCP, port, {})
+    _filter_system_calls()
     return Confinement(user=os.geteuid(), landlock=version)
+
+
+def confine_here(*, reads: Iterable[Path], writes: Iterable[Path]) -> None:
+    """For a command that reads strangers' bytes and writes results itself: no program, no child, no tracing, no port to
+    serve, no signal to others, and of files these, and what Python and the system's libraries need.
+
+    The user stays, as the results are the user's. Root keeps two capabilities: to write into folders of others, and to
+    give results to the user who called sudo. It must have no second thread.
+
+    Args:
+        reads: files and folders that it may read, with all that is below them.
+        writes: folders where it may also make, rename and remove files.
+
+    Raises:
+        OSError: a rule that this kernel knows could not be set.
+    """
+    _prctl(_NO_NEW_PRIVS, 1)
+    _drop_bounding()
+    _keep_capabilities(_CHOWN_AND_DAC_OVERRIDE & capabilities("CapPrm"))
+    named = [os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")]
+    own = [*_SYSTEM, sys.prefix, sys.base_prefix, *(entry for entry in (*sys.path, *named) if entry)]
+    files = {**dict.fromkeys([*own, *map(str, reads)], _READ), "/dev/null": _WRITE}
+    _restrict(_BIND_TCP, None, files | dict.fromkeys(map(str, writes), _WRITE))
+    _filter_system_calls()
+
+
+def capabilities(which: str) -> int:
+    """One of this process's sets, as /proc/self/status names them (`CapEff`), as bits."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as status:  # noqa: PTH123 - a client imports little
+        return next(int(line.split()[1], 16) for line in status if line.startswith(f"{which}:"))
 
 
 def landlock_version() -> int:
@@ -103,9 +141,7 @@ def landlock_version() -> int:
 def _leave_user(user: int, group: int) -> None:
     signal, parent = ctypes.c_int(), os.getppid()
     _prctl(_GET_DEATH_SIGNAL, ctypes.byref(signal))
-    for capability in range(_LAST_CAPABILITY + 1):
-        if _libc.prctl(_BOUNDING_DROP, capability, 0, 0, 0):
-            break  # there is no such capability, or the right to drop any is missing: then none can be gained either
+    _drop_bounding()
     with contextlib.suppress(OSError):  # without the rights of root it stays who it is
         os.setgroups([])
         os.setresgid(group, group, group)
@@ -115,13 +151,38 @@ def _leave_user(user: int, group: int) -> None:
         os._exit(71)  # the parent died while nothing would have told us
 
 
-def _restrict(port: int | None) -> int:
-    """Landlock's rules; its version."""
+def _drop_bounding() -> None:
+    for capability in range(_LAST_CAPABILITY + 1):
+        if _libc.prctl(_BOUNDING_DROP, capability, 0, 0, 0):
+            break  # there is no such capability, or the right to drop any is missing: then none can be gained either
+
+
+def _keep_capabilities(kept: int) -> None:
+    """Keeps these, which are held and below 32, and no others."""
+    data = struct.pack("=6I", kept, kept, 0, 0, 0, 0)
+    if ctypes.c_int(_libc.capset(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0), data)).value:
+        raise _error("capset")
+    _prctl(_AMBIENT, _AMBIENT_CLEAR_ALL)
+
+
+def _filter_system_calls() -> None:
+    if (filters := _system_calls(platform.machine())) is not None:
+        held = ctypes.create_string_buffer(filters)
+        head = struct.pack("@HP", len(filters) // 8, ctypes.addressof(held))
+        if _libc.prctl(_SET_SECCOMP, _SECCOMP_FILTER, head, 0, 0):
+            raise _error("seccomp")
+
+
+def _restrict(network: int, port: int | None, allowed: Mapping[str, int]) -> int:
+    """Landlock's rules for files and these network rights; its version.
+
+    `port` may be connected to; `allowed`: path -> rights there and below.
+    """
     version = landlock_version()
     if not version:
         return 0
     files = (1 << _FILE_RIGHTS.get(version, 16)) - 1
-    network = _BIND_TCP | _CONNECT_TCP if version >= 4 else 0
+    network = network if version >= 4 else 0
     rules = struct.pack("=QQQ", files, network, _SCOPES if version >= 6 else 0)
     held = _libc.syscall(_CREATE_RULESET, rules, ctypes.c_size_t(len(rules)), 0)
     if held < 0:
@@ -131,11 +192,26 @@ def _restrict(port: int | None) -> int:
             rule = struct.pack("=QQ", _CONNECT_TCP, port)
             if _libc.syscall(_ADD_RULE, held, _RULE_NET_PORT, rule, 0):
                 raise _error("landlock_add_rule")
+        for path, rights in allowed.items():
+            _allow(held, path, rights & files)
         if _libc.syscall(_RESTRICT_SELF, held, 0):
             raise _error("landlock_restrict_self")
     finally:
         os.close(held)
     return version
+
+
+def _allow(held: int, path: str, rights: int) -> None:
+    try:
+        below = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return  # what is not there, or not ours to see, needs no rule
+    try:
+        of_kind = rights if stat.S_ISDIR(os.fstat(below).st_mode) else rights & _OF_A_FILE
+        if _libc.syscall(_ADD_RULE, held, _RULE_PATH, struct.pack("=Qi", of_kind, below), 0):
+            raise _error("landlock_add_rule")
+    finally:
+        os.close(below)
 
 
 def _system_calls(machine: str) -> bytes | None:

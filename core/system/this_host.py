@@ -1,4 +1,4 @@
-"""This host's clock, as far as the kernel trusts it (adjtimex(2)), and its trusted certificate authorities."""
+"""This host: its clock, as far as the kernel trusts it (adjtimex(2)), its memory, and trusted authorities."""
 
 from __future__ import annotations
 
@@ -76,6 +76,17 @@ def read_clock() -> Clock:
         synchronised=state != _TIME_ERROR and not timex.status & _STA_UNSYNC,
         max_error_s=timex.maxerror / 1e6,
     )
+
+
+def available_memory() -> int | None:
+    """Memory that a new program can take without swapping [bytes], as the kernel estimates it (MemAvailable, proc(5));
+    None if it does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    kilobytes = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+    return next((int(number) * 1024 for number in kilobytes), None)
 
 
 SYSTEM_BUNDLES = (

@@ -97,6 +97,7 @@ class Attempt:
         # On the Internet only what the campaign itself names: a place adds its name servers, which may be private.
         self._named = self._place.allowed_prefixes if self._campaign.lab else self._campaign.allowed_prefixes
         self._cut: Cut | None = None
+        self._capture: Capture | None = None
         self._entered: str | None = None
         """The address in the account."""
         self._ip_bytes = 0
@@ -104,6 +105,12 @@ class Attempt:
         """Whether `_ip_bytes` are all: the capture is complete, or nothing was sent to a server."""
         self.downloads: list[Download] = []
         """What has been finished."""
+
+    def close(self) -> None:
+        """Waits for the end of its programs. To be called once all else is done."""
+        if self._capture is not None:
+            with self._parts.on(Part.CAPTURE_END):
+                self._capture.close()
 
     def ended(self) -> Ended:
         """What the attempt took; for the account."""
@@ -124,7 +131,8 @@ class Attempt:
         path = self._vantage.capture_path(self._run, self._attempt)
         published = self._campaign.order == Order.PUBLISHED
         with self._parts.on(Part.CAPTURE_START):
-            capture = Capture.start(self._place, path, address=None if published else fixed.address, port=self._port)
+            only = None if published else fixed.address
+            self._capture = capture = Capture.start(self._place, path, address=only, port=self._port)
         captured: Captured | None = None
         self._is_whole = False
         try:
@@ -234,6 +242,7 @@ class Attempt:
             ca_file=self._vantage.ca_file,
             budget_s=self._budget_s,
             max_bytes=self._campaign.max_bytes,
+            expected_bytes=None if self._run.target.size_is_lower_bound else self._run.target.size_bytes,
             user_agent=self._campaign.user_agent,
             allowed=tuple(str(prefix) for prefix in self._place.allowed_prefixes),
             options=configuration.options,

@@ -1,4 +1,4 @@
-"""Calls client programs in a place: Python ones from a warm interpreter, binaries directly. All waits are bounded."""
+"""Calls client programs in a place, from warm interpreters there. All waits are bounded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.domain import FailureCode
-from core.errors import PlaceError
 from core.system.place import Place
 from core.system.process import Child
 from core.untrusted import scrub
@@ -32,6 +31,8 @@ _SLICE_S = 0.1
 """Interval at which a wait checks whether the campaign is being stopped."""
 
 RESOLVE = "downloader.programs.resolve"
+EXECUTE = "downloader.programs.execute"
+"""Starts the clients that are binaries."""
 
 
 class StoppedError(Exception):
@@ -78,29 +79,11 @@ class Resolution:
     """The second word on `dns_error`."""
 
 
-class _Reader:
-    """Reads a pipe in bounded waits."""
-
-    def __init__(self, check: Check) -> None:
-        self._check = check
-
-    def read(self, files: list[int], deadline: float) -> list[tuple[int, bytes]]:
-        """The next data. Raises what the check raises, and TimeoutError at the deadline."""
-        while True:
-            self._check()
-            left = deadline - time.monotonic()
-            ready = select.select(files, [], [], max(min(left, _SLICE_S), 0.0))[0]
-            if ready:
-                return [(number, os.read(number, 65536)) for number in ready]
-            if left <= 0:
-                raise TimeoutError
-
-
 class Warm:
     """A warm interpreter in a place (`downloader.programs.warm`), which forks a child per call."""
 
     def __init__(self, place: Place, program: str, check: Check) -> None:
-        self._place, self._program, self._reader = place, program, _Reader(check)
+        self._place, self._program, self._check = place, program, check
         self._child: Child | None = None
         self._ready = False
         self._rest = b""
@@ -136,10 +119,14 @@ class Warm:
         assert self._child is not None and self._child.stdout is not None  # noqa: S101 - started with pipes
         number = self._child.stdout.fileno()
         while b"\n" not in self._rest:
-            [(_, data)] = self._reader.read([number], deadline)
-            if not data:
-                raise ValueError("the interpreter has ended")
-            self._rest += data
+            self._check()
+            left = deadline - time.monotonic()
+            if select.select([number], [], [], max(min(left, _SLICE_S), 0.0))[0]:
+                if not (data := os.read(number, 65536)):
+                    raise ValueError("the interpreter has ended")
+                self._rest += data
+            elif left <= 0:
+                raise TimeoutError
         line, _, self._rest = self._rest.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         return answer
@@ -160,9 +147,10 @@ class Caller:
         """`run_as`: user and group that the clients become; None: nobody."""
         self._place, self._check = place, check
         self._run_as = () if run_as is None else ("--run-as", "{}:{}".format(*run_as))
-        programs = {client.program for client in clients if client.is_python} | {RESOLVE}
-        self._warm = {program: Warm(place, program, check) for program in sorted(programs)}
         self._binaries = {c.program: c.command()[0] for c in clients if not c.is_python}
+        programs = {client.program for client in clients if client.is_python} | {RESOLVE}
+        programs |= {EXECUTE} if self._binaries else set()
+        self._warm = {program: Warm(place, program, check) for program in sorted(programs)}
 
     def __enter__(self) -> Caller:
         for warm in self._warm.values():
@@ -208,7 +196,7 @@ class Caller:
             if client.is_python:
                 reply = self._warm[client.program].ask(arguments, limit_s=limit_s)
             else:
-                reply = self._run([self._binaries[client.program], *arguments], limit_s=limit_s)
+                reply = self._warm[EXECUTE].ask([self._binaries[client.program], *arguments], limit_s=limit_s)
         except GoneError as error:
             return crashed("", why=f"{client.name}: {error}", started_at=began, request=request)
         if reply.returncode is None:
@@ -221,35 +209,6 @@ class Caller:
             return with_setup(client.result(reply.stdout), called_at=began)
         except AnswerError as error:
             return crashed(reply.stderr, why=str(error), started_at=began, request=request)
-
-    def _run(self, argv: list[str], *, limit_s: float) -> Reply:
-        child = self._place.start(argv, stdout=True, stderr=True, binary=True)
-        assert child.stdout is not None and child.stderr is not None  # noqa: S101 - started with pipes
-        output: dict[int, bytes] = {child.stdout.fileno(): b"", child.stderr.fileno(): b""}
-        out, err = output
-        open_ends = set(output)
-        deadline, reader = time.monotonic() + limit_s, _Reader(self._check)
-        returncode: int | None = None
-        excess = False
-        try:
-            while open_ends and not excess:
-                for number, data in reader.read(sorted(open_ends), deadline):
-                    output[number] += data
-                    excess = excess or len(output[number]) > MOST_OUTPUT_BYTES
-                    if not data:
-                        open_ends.discard(number)
-            with contextlib.suppress(PlaceError):
-                returncode = None if excess else child.wait(5.0)
-        except TimeoutError:
-            returncode = None
-        finally:
-            child.stop(signal.SIGKILL)
-        return Reply(
-            returncode=returncode,
-            stdout=output[out].decode("utf-8", "replace"),
-            stderr=output[err].decode("utf-8", "replace"),
-            excess=excess,
-        )
 
 
 def describe_confinement(place: Place, run_as: tuple[int, int] | None) -> dict[str, Any]:

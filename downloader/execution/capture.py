@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import PlaceError
+from core.system.confine import NOBODY, capabilities
 from core.system.place import Place
 from core.system.process import Child
 from core.untrusted import last_line
@@ -68,13 +69,12 @@ class Tcpdump:
         Raises:
             PlaceError: tcpdump is missing.
         """
-        command = ["tcpdump", "-i", place.interface, "-s", str(snap_bytes), "-B", str(BUFFER_KIB), "-n", "-U"]
+        # Not promiscuous: that would change the interface, and only packets of this host are wanted.
+        command = [*_tcpdump(), "-p", "-i", place.interface, "-s", str(snap_bytes), "-B", str(BUFFER_KIB), "-n", "-U"]
         # Without it packets wait up to a second in the kernel's ring (libpcap: packet buffer timeout), and so would
-        # every measurement run at its end.
-        command += ["--immediate-mode", "-w", str(path)]
-        if os.geteuid() == 0:
-            command += ["-Z", "root"]  # as root it would switch to the user tcpdump, which may not write here
-        return cls(place.start([*command, "--", only], stderr=True, binary=True), path, place.name)
+        # every measurement run at its end. The file is open already: tcpdump needs no right to it.
+        command += ["--immediate-mode", "-w", "-", "--", only]
+        return cls(place.start(command, stdout=path, stderr=True, binary=True), path, place.name)
 
     def wait_until_ready(self) -> None:
         """Returns when it is capturing. Raises PlaceError if it may not capture, or does not start."""
@@ -89,7 +89,8 @@ class Tcpdump:
     def finish(self) -> Captured:
         """Waits until tcpdump has read what the kernel holds, and stops it; its file is complete then.
 
-        Call it when no packet is in flight any more (`Watch.settle`).
+        The kernel takes some 20 ms more to close its socket; `close` waits for that. Call it when no packet is in
+        flight any more (`Watch.settle`).
 
         Raises:
             PlaceError: tcpdump ended before.
@@ -108,7 +109,6 @@ class Tcpdump:
         self._child.send(signal.SIGINT)
         self._read_until(_COUNTERS, STOP_S)
         match = _COUNTERS.search(self._output)
-        self._child.stop(signal.SIGINT, grace_s=STOP_S)
         if match is None:
             raise PlaceError("tcpdump did not say how many packets it captured", remedy="run upshift doctor")
         return _captured(match)
@@ -130,6 +130,10 @@ class Tcpdump:
             elif now > moved + QUIET_S:
                 return
             select.select([self._stderr], [], [], 0.005)
+
+    def close(self) -> None:
+        """Waits for its end. May be called again."""
+        self._child.stop(signal.SIGINT, grace_s=STOP_S)
 
     def abandon(self) -> None:
         """Ends tcpdump; its file stays."""
@@ -155,6 +159,24 @@ class Tcpdump:
                     return False
                 self._output += data
         return True
+
+
+_LEAVE_ROOT = 1 << 6 | 1 << 7 | 1 << 8  # CAP_SETGID, CAP_SETUID, CAP_SETPCAP (linux/capability.h)
+_NET_RAW = 1 << 13
+
+
+def _tcpdump() -> list[str]:
+    """tcpdump with the one capability that it needs, as far as this process can give up others."""
+    held = capabilities("CapEff")
+    only = ("--inh-caps=-all,+net_raw", "--ambient-caps=-all,+net_raw", "--no-new-privs", "--pdeathsig=KILL")
+    if os.geteuid() != 0:  # without any, its rights are those of the place (a rootless lab) or of its file
+        return ["setpriv", *only, "--", "tcpdump"] if held & _NET_RAW else ["tcpdump"]
+    users = [line.split() for line in Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()]
+    user, group = NOBODY
+    if held & _LEAVE_ROOT != _LEAVE_ROOT or not any(int(a) <= user < int(a) + int(count) for a, _, count in users):
+        return ["tcpdump", "-Z", "root"]  # it would fail to become the user tcpdump
+    leave = (f"--reuid={user}", f"--regid={group}", "--clear-groups", "--bounding-set=-all,+net_raw")
+    return ["setpriv", *leave, *only, "--", "tcpdump"]
 
 
 def _captured(match: re.Match[bytes]) -> Captured:
@@ -252,27 +274,28 @@ class Capture:
         for name in names:
             name.unlink(missing_ok=True)
         packets = f"port {port}" if address is None else f"host {address} and port {port}"
-        headers = Tcpdump.start(place, names[0], only=f"{packets} and not {LONG_HEADER}", snap_bytes=SNAP_BYTES)
+        kinds = (
+            (f"{packets} and not {LONG_HEADER}", SNAP_BYTES),
+            (f"{packets} and udp and {LONG_HEADER}", WHOLE_BYTES),
+        )
+        parts: list[Tcpdump] = []
         try:
-            whole = f"{packets} and udp and {LONG_HEADER}"
-            long_headers = Tcpdump.start(place, names[1], only=whole, snap_bytes=WHOLE_BYTES)
+            for name, (only, snap_bytes) in zip(names, kinds, strict=True):
+                parts.append(Tcpdump.start(place, name, only=only, snap_bytes=snap_bytes))
+            for part in parts:
+                part.wait_until_ready()
         except BaseException:
-            headers.abandon()
-            names[0].unlink(missing_ok=True)
+            for part in parts:
+                part.abandon()
+            for name in names:
+                name.unlink(missing_ok=True)
             raise
-        capture = cls(path, headers, long_headers)
-        try:
-            headers.wait_until_ready()
-            long_headers.wait_until_ready()
-        except BaseException:
-            capture.abandon()
-            raise
-        return capture
+        return cls(path, *parts)
 
     def finish(self) -> Captured:
         """Waits until all packets that the kernel holds are in the file, and names it.
 
-        Call it when no packet is in flight any more (`Watch.settle`).
+        Call it when no packet is in flight any more (`Watch.settle`), and `close` some time later.
 
         Raises:
             PlaceError: tcpdump ended before.
@@ -294,6 +317,11 @@ class Capture:
             received=sum(each.received for each in counters),
             dropped=sum(each.dropped for each in counters),
         )
+
+    def close(self) -> None:
+        """Waits for the end of tcpdump. May be called again."""
+        for part in self._parts:
+            part.close()
 
     def abandon(self) -> int:
         """Ends tcpdump and discards the capture; returns the IP bytes in it. May be called again."""

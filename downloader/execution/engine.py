@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from core.domain import Download, Failure
@@ -132,7 +133,10 @@ class Worker:
             number = self.journal.begin(run.number, reserved(self.campaign, run.target, self.clock()))
         self._remove_interrupted(run, number)
         self._schedule.began(run, number)
-        attempt = Attempt(self, run, number, caller, parts)
+        with closing(Attempt(self, run, number, caller, parts)) as attempt:
+            return self._make(run, number, attempt, parts)
+
+    def _make(self, run: PlannedRun, number: int, attempt: Attempt, parts: Parts) -> bool:
         try:
             with self.place.measuring():
                 downloads, disturbed = attempt.make()
@@ -163,23 +167,24 @@ class Worker:
             downloads, capture = self._store.settle(run.number, downloads, valid=not again)
         if disturbed is not None and again:
             self.journal.void(run.number, disturbed, downloads, ended=attempt.ended(), capture=capture)
-            self._tidy(run, number, capture, parts)
+            self._tidy(run, number, attempt, capture, parts)
             self._report.void_run(run.target.domain, disturbed.detail)
             self._show(f"{run.target.domain}: void, again ({disturbed.detail})")
             return False
         with parts.on(Part.JOURNAL):
             self.journal.accept(run.number, downloads, void=disturbed, ended=attempt.ended(), capture=capture)
-        self._tidy(run, number, capture, parts)
+        self._tidy(run, number, attempt, capture, parts)
         self._stopping.record(downloads)
         self.journal.set_meta("stopping", json.dumps(self._stopping.state()))
         self._report.recorded_run(downloads, void=disturbed is not None)
         self._show(run.target.domain)
         return True
 
-    def _tidy(self, run: PlannedRun, number: int, capture: Settled | None, parts: Parts) -> None:
+    def _tidy(self, run: PlannedRun, number: int, attempt: Attempt, capture: Settled | None, parts: Parts) -> None:
         """Brings the capture into its last form, and records where the attempt's time went."""
         with parts.on(Part.PACKING):
             self._store.tidy(capture)
+        attempt.close()
         took = parts.end()
         self.journal.took(run.number, number, took)
         self._report.took(took)

@@ -274,7 +274,9 @@ class Journal(JournalReader):
 
 
 def _dump(download: Download) -> str:
-    return json.dumps(dataclasses.asdict(download))
+    """The record as JSON; what is None is left out, as `build` takes it for None."""
+    known = {name: value for name, value in dataclasses.asdict(download).items() if value is not None}
+    return json.dumps(known, separators=(",", ":"))
 
 
 _MOST_NAMED = 6

@@ -40,6 +40,7 @@ from downloader.programs.common import (
     WrongUseError,
     argument_parser,
     options_from,
+    version_of,
 )
 from downloader.programs.kernel import socket_drops
 
@@ -326,13 +327,17 @@ def _download(document: Document, trusted: crypto.X509Store, configuration: Quic
         configuration.quic_logger.end_trace(trace)
 
 
+# Made with the import, which a warm interpreter does once.
+version_of("aioquic")
+_PARSER = argument_parser("aioquic_get", "One HTTP/3 download by aioquic, one JSON document on standard output.")
+_PARSER.add_argument("--max-data", type=int, default=WINDOW_BYTES, help="connection window [bytes]")
+_PARSER.add_argument("--max-stream-data", type=int, default=WINDOW_BYTES, help="stream window [bytes]")
+_PARSER.add_argument("--logs", type=Path, metavar="DIR", help="write a qlog and the secrets into this folder")
+
+
 def main(argv: Sequence[str]) -> int:
     """One download. Exit code 0 when a document was printed, 2 for wrong use."""
-    parser = argument_parser("aioquic_get", "One HTTP/3 download by aioquic, one JSON document on standard output.")
-    parser.add_argument("--max-data", type=int, default=WINDOW_BYTES, help="connection window [bytes]")
-    parser.add_argument("--max-stream-data", type=int, default=WINDOW_BYTES, help="stream window [bytes]")
-    parser.add_argument("--logs", type=Path, metavar="DIR", help="write a qlog and the secrets into this folder")
-    arguments = parser.parse_args(argv)
+    arguments = _PARSER.parse_args(argv)
     try:
         options = options_from(arguments)
         windows = {"max_data": arguments.max_data, "max_stream_data": arguments.max_stream_data}

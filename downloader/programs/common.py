@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,15 @@ _UNKNOWN_AT_FIRST = (
 )
 
 
+@lru_cache
+def version_of(package: str) -> str | None:
+    """A distribution's version; None: it is missing. Programs ask when they are imported: it takes 5 ms."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
 class WrongUseError(Exception):
     """Wrong arguments; exit code 2."""
 
@@ -111,6 +121,7 @@ class Options:
     ca: str
     budget_s: float
     max_bytes: int | None
+    expected_bytes: int | None = None
     user_agent: str
     allowed: tuple[IPNetwork, ...]
     run_as: tuple[int, int] = NOBODY
@@ -126,6 +137,7 @@ def argument_parser(prog: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument("--ca", help="PEM file with the trusted CA certificates (default: the system's)")
     parser.add_argument("--budget-s", type=float, default=30.0, help="time from the first packet [s]")
     parser.add_argument("--max-bytes", type=int, help="body bytes after which the download is censored")
+    parser.add_argument("--expected-bytes", type=int, help="body bytes for which memory is provided (default: 80 MiB)")
     parser.add_argument("--user-agent", default="upshift")
     parser.add_argument("--allow", action="append", metavar="PREFIX", help="may be repeated; others get no packet")
     add_run_as(parser)
@@ -153,6 +165,8 @@ def options_from(arguments: argparse.Namespace) -> Options:
         raise WrongUseError("--url must be https://HOST/PATH")
     if not 0 < arguments.budget_s < 1e6 or not 0 < port < 65536:
         raise WrongUseError("--budget-s and --port must be positive")
+    if min(arguments.max_bytes or 0, arguments.expected_bytes or 0) < 0:
+        raise WrongUseError("--max-bytes and --expected-bytes must not be negative")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Options(
         url=arguments.url,
@@ -163,6 +177,7 @@ def options_from(arguments: argparse.Namespace) -> Options:
         ca=ca,
         budget_s=arguments.budget_s,
         max_bytes=arguments.max_bytes,
+        expected_bytes=arguments.expected_bytes,
         user_agent=arguments.user_agent,
         allowed=allowed,
         run_as=arguments.run_as,
@@ -190,18 +205,14 @@ class Document:
         self._confines = confined
         self._schedstat = _open_schedstat()
         self._handshake = handshake
-        self._body = Body(options.max_bytes)
+        self._body = Body(options.max_bytes, options.expected_bytes)
         self.is_over = False
         """Whether the outcome is set."""
         self.values: dict[str, Any] = dict.fromkeys(_UNKNOWN_AT_FIRST)
-        try:
-            package_version: str | None = version(package)
-        except PackageNotFoundError:
-            package_version = None
         self.values |= {
             "schema": 1,
             "client": client,
-            "client_version": package_version,
+            "client_version": version_of(package),
             "outcome": Outcome.FAILED,
             "failure": Failure.UNKNOWN,
             "failure_code": None,

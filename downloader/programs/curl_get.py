@@ -31,8 +31,9 @@ from downloader.programs.common import (
     argument_parser,
     no_certificates,
     options_from,
+    version_of,
 )
-from downloader.programs.kernel import first_packet_at, note_first_packet, socket_drops, tcp_info
+from downloader.programs.kernel import drain, first_packet_at, note_first_packet, socket_drops, tcp_info
 
 VERSIONS = {
     "1.1": pycurl.CURL_HTTP_VERSION_1_1,
@@ -47,9 +48,6 @@ RECEIVE_BUFFER_BYTES = 1 << 24
 
 CHUNK_BYTES = 1 << 19
 """libcurl's largest buffer is 10 MiB; more than this makes no download faster."""
-
-DRAIN_S = 2.0
-"""Time to wait, after the last byte, for the server's FIN, so that it is in the capture. Not included in any time."""
 
 _END_S = 0.3
 """Time to wait, after the last announced byte, for the end of its stream. Not included in any time."""
@@ -357,12 +355,7 @@ class _Download:
             return
         with sock, contextlib.suppress(OSError):
             if not self.over_udp and document.values["outcome"] == Outcome.OK:
-                sock.shutdown(socket.SHUT_WR)
-                until = time.monotonic() + DRAIN_S
-                while (left := until - time.monotonic()) > 0:
-                    sock.settimeout(left)
-                    if not sock.recv(CHUNK_BYTES):
-                        break
+                drain(sock)
 
 
 def download(options: Options, *, http: str, post_quantum: bool, receive_buffer: int) -> Document:
@@ -380,15 +373,19 @@ def download(options: Options, *, http: str, post_quantum: bool, receive_buffer:
     return document
 
 
+# Made with the import, which a warm interpreter does once.
+version_of("pycurl")
+_PARSER = argument_parser("curl_get", "One HTTPS download by libcurl, one JSON document on standard output.")
+_PARSER.add_argument("--http", choices=VERSIONS, default="1.1", help="HTTP version (default: 1.1)")
+_PARSER.add_argument("--post-quantum", type=int, choices=(0, 1), default=0, help="1: also offer X25519MLKEM768")
+_PARSER.add_argument(
+    "--receive-buffer", type=int, default=RECEIVE_BUFFER_BYTES, help="requested buffer of a UDP socket [bytes]"
+)
+
+
 def main(argv: Sequence[str]) -> int:
     """One download. Exit code 0 when a document was printed, 2 for wrong use."""
-    parser = argument_parser("curl_get", "One HTTPS download by libcurl, one JSON document on standard output.")
-    parser.add_argument("--http", choices=VERSIONS, default="1.1", help="HTTP version (default: 1.1)")
-    parser.add_argument("--post-quantum", type=int, choices=(0, 1), default=0, help="1: also offer X25519MLKEM768")
-    parser.add_argument(
-        "--receive-buffer", type=int, default=RECEIVE_BUFFER_BYTES, help="requested buffer of a UDP socket [bytes]"
-    )
-    arguments = parser.parse_args(argv)
+    arguments = _PARSER.parse_args(argv)
     try:
         document = download(
             options_from(arguments),

@@ -102,7 +102,7 @@ def resolve(
             resolver.nameservers = list(nameservers)
         for server in resolver.nameservers:
             check_address(str(server), allowed)
-        resolver.lifetime = timeout_s
+        resolver.port, resolver.lifetime = _DNS_PORT, timeout_s
         resolver.timeout = min(2.0, timeout_s)
         if run_as is not None:
             confine(port=_DNS_PORT, user=run_as)
@@ -131,16 +131,19 @@ def resolve(
     return document
 
 
+# Made with the import, which a warm interpreter does once.
+_PARSER = argparse.ArgumentParser(prog="resolve", description=__doc__, allow_abbrev=False)
+_PARSER.add_argument("--name", required=True)
+_PARSER.add_argument("--family", choices=sorted(_TYPES), default="ipv4")
+_PARSER.add_argument("--nameserver", action="append", default=[], help="may be repeated (default: the system's)")
+_PARSER.add_argument("--timeout-s", type=float, default=10.0)
+_PARSER.add_argument("--allow", action="append", metavar="PREFIX")
+add_run_as(_PARSER)
+
+
 def main(argv: Sequence[str]) -> int:
     """One look-up. Exit code 0 when a document was printed, 2 for wrong use."""
-    parser = argparse.ArgumentParser(prog="resolve", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--name", required=True)
-    parser.add_argument("--family", choices=sorted(_TYPES), default="ipv4")
-    parser.add_argument("--nameserver", action="append", default=[], help="may be repeated (default: the system's)")
-    parser.add_argument("--timeout-s", type=float, default=10.0)
-    parser.add_argument("--allow", action="append", metavar="PREFIX")
-    add_run_as(parser)
-    arguments = parser.parse_args(argv)
+    arguments = _PARSER.parse_args(argv)
     try:
         allowed = parse_prefixes(",".join(arguments.allow), where="--allow") if arguments.allow else ANYWHERE
     except UpshiftError as error:

@@ -186,7 +186,7 @@ def test_targets_are_limited_aloud(demo: Path) -> None:
     data = dataset.load([demo])
     html = report.build(data, report.ReportOptions(targets=3))
     assert "9 more targets are not shown in detail" in html
-    shown, left = targets.views(data.records, limit=3)
+    shown, left = targets.views(data, limit=3)
     assert left == 9
     assert shown[0].causes == {"connect_timeout": 1}
 
@@ -218,11 +218,12 @@ def test_figures_are_the_same_bytes_each_time(demo: Path, tmp_path: Path) -> Non
 
 
 def test_figures_leave_out_warmups_and_failures(demo: Path) -> None:
-    plan = {figure.name: figure for figure in figures.plan(dataset.load([demo]))}
+    data = dataset.load([demo])
+    plan = {figure.name: figure for figure in figures.plan(data)}
     lines = plan["figure2-configuration"].lines
     assert list(lines) == ["BL", "BL2", "ECN", "SACK", "WS", "ALL", "aioquic", "quiche"]
     assert sum(map(len, lines.values())) == 36 * 8 - 1
-    assert all(r.download.outcome == "ok" for records in lines.values() for r in records)
+    assert all(data.downloads.outcome[rows].are("ok").all() for rows in lines.values())
 
 
 def test_figures_command_prints_paths(demo: Path, tmp_path: Path) -> None:
@@ -269,7 +270,7 @@ def test_panel_follows_the_model(demo: Path) -> None:
     data = dataset.load([demo])
     folder = data.folders[0]
     assert folder.lab is not None
-    rows = truth.compare(folder.lab, [record.download for record in data.records])
+    rows = truth.compare(folder.lab, data)
     assert len(rows) == 36 * 9
     asserted = [row for row in rows if row.asserted]
     assert asserted and all(row.path.clean and row.transport == "tcp" for row in asserted)

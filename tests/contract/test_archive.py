@@ -19,6 +19,7 @@ from tests.cells import Repeats
 from tests.inspected import captures, described_campaign
 from upshift.cli import app
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 CREDITS = ("--licence", "CC-BY-4.0", "--author", "Carberry, Josiah <0000-0002-1825-0097>")
 RESULTS = 20
 """Files that are made anew: 3 of the inspection, 13 tables, 3 figures twice, 1 report (see `reproduced`)."""
@@ -60,6 +61,15 @@ def test_others_can_check_it(archive: Path) -> None:
     assert not hidden and not list(archive.parent.glob(".kept*"))
 
 
+def test_citations_are_valid(archive: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "CITATION.cff"
+    wrong.write_text((REPOSITORY / "CITATION.cff").read_text().replace("given-names", "first-names"))
+    for path, code in ((REPOSITORY / "CITATION.cff", 0), (archive / "data" / "CITATION.cff", 0), (wrong, 1)):
+        argv = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.citation-file-format", str(path)]
+        judged = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert judged.returncode == code, judged.stdout
+
+
 def test_it_makes_its_results_again_elsewhere(archive: Path, campaign: Path, tmp_path: Path) -> None:
     before = hashes(archive)
     copy = tmp_path / "another place" / "renamed"
@@ -87,16 +97,16 @@ def test_another_code_is_said_and_tried(archive: Path, tmp_path: Path) -> None:
     assert "other bytes       data/first/tables/table2.csv" in done.stdout and "1 of " in str(done.exception)
 
 
-def changed(archive: Path, number: random.Random) -> Iterator[str]:
-    """One change at a time, undone after its check: a byte, and a file that is gone."""
-    files = sorted(name for name, content in hashes(archive).items() if content)
-    while True:
-        path = archive / (name := number.choice(files))
+def changed(archive: Path, number: random.Random, *, bytes_: int, files: int) -> Iterator[str]:
+    """One change at a time, undone after its check: bytes, then files that are gone."""
+    names = sorted(name for name, content in hashes(archive).items() if content)
+    for count in range(bytes_ + files):
+        path = archive / (name := number.choice(names))
         content = path.read_bytes()
         at = number.randrange(len(content))
         path.write_bytes(content[:at] + bytes([content[at] ^ number.randrange(1, 256)]) + content[at + 1 :])
-        yield name
-        path.unlink()
+        if count >= bytes_:
+            path.unlink()
         yield name
         path.write_bytes(content)
 
@@ -104,12 +114,10 @@ def changed(archive: Path, number: random.Random) -> Iterator[str]:
 def test_each_change_is_named(archive: Path, tmp_path: Path, repeats: Repeats) -> None:
     copy = tmp_path / "kept"
     shutil.copytree(archive, copy)
-    changes = changed(copy, random.Random(1))
-    for _ in range(repeats(quick=20, soak=200)):
-        name = next(changes)
+    wanted = {"bytes_": repeats(quick=10, soak=200), "files": repeats(quick=3, soak=20)}
+    for name in changed(copy, random.Random(1), **wanted):
         done = run("reproduce", "--check", copy)
         assert done.exit_code in (1, 2) and name in done.output + str(done.exception), (name, done.output)
-    changes.close()
     (archive / "data/stranger.txt").write_text("new")
     done = run("reproduce", "--check", archive)
     (archive / "data/stranger.txt").unlink()

@@ -405,6 +405,25 @@ def test_every_planted_file_is_found_and_no_rule_is_broken(world: World, tmp_pat
     check_the_logs(world)
 
 
+def test_no_thread_of_a_crawl_has_rights_when_a_stranger_answers(world: World, tmp_path: Path) -> None:
+    """As docs/design/privilege.md says; what is refused then: tests/unit/test_confine_here.py."""
+    (tmp_path / "list").write_text("1,hangs.example\n")
+    child = world.start(tmp_path / "list", tmp_path / "o.parquet", "--timeout", "4")
+    try:
+        until = time.monotonic() + 30
+        while not world.log.of("hangs.example"):
+            assert time.monotonic() < until and child.poll() is None
+            time.sleep(0.02)
+        for task in Path(f"/proc/{child.pid}/task").iterdir():
+            lines = (task / "status").read_text().splitlines()
+            held = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+            assert (held["NoNewPrivs"], held["Seccomp"]) == ("1", "2"), (task, held["Name"])
+            assert int(held["CapEff"], 16) & ~0b11 == int(held["CapBnd" if os.geteuid() == 0 else "CapEff"], 16) == 0
+    finally:
+        child.communicate(timeout=60)
+    assert child.returncode == 0
+
+
 def check_the_logs(world: World) -> None:
     log = world.log
     agents = {agent for *_, agent in log.requests}

@@ -229,6 +229,13 @@ def test_an_inventory_is_read_with_its_templates_and_limits(tmp_path: Path) -> N
         open_fleet(path, "v9")
 
 
+def test_captures_that_stay_on_hosts_are_not_removed(tmp_path: Path) -> None:
+    path = inventory(tmp_path, {"a": LOCAL}, collect_into="{{ inventory_dir }}/all", collect_without_captures=True)
+    argv = [sys.executable, "-m", "upshift", "fleet", "collect", "-i", str(path), "--free"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2 and "captures that stay on the hosts must not be removed" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -152,7 +152,7 @@ def test_captures_that_were_gone_before_prove_nothing(campaign: Path, damage: An
     found = inspected(campaign)
     assert (found.proven, found.refuted, found.unproven, found.kpis, found.kept) == (7, 1, 12, 4, 0)
     assert all("capture" in (d.treatment_detail or "") for d in downloads(campaign) if d.treatment_ok is None)
-    assert len(found.lost) == 3 and found.lost[0].path == "vantage/MUC/captures/1-00000.pcap"
+    assert len(found.lost) == 3 and found.lost[0].path == "vantage/MUC/captures/1-00000-d0.example.pcap"
 
 
 def test_connections_of_others_are_not_kept(campaign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,7 +398,7 @@ def test_json_has_one_result_per_folder(tmp_path: Path) -> None:
     assert done.exit_code == 1
     one, two = map(json.loads, done.stdout.splitlines())
     assert (one["folder"], one["proven"], one["lost"]) == (str(folders[0]), 8, [])
-    assert two["lost"] == [{"path": "vantage/MUC/captures/1-00000.pcap", "why": "the capture is missing"}]
+    assert two["lost"] == [{"path": "vantage/MUC/captures/1-00000-d0.example.pcap", "why": "the capture is missing"}]
     assert '"task": "captures"' in done.stderr
 
 

@@ -42,8 +42,9 @@ from urllib.parse import urlsplit
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser()
-    for name in ("--url", "--address", "--port", "--ca", "--budget-s", "--max-bytes", "--user-agent"):
+    for name in ("--url", "--address", "--port", "--ca", "--budget-s", "--max-bytes", "--expected-bytes"):
         parser.add_argument(name)
+    parser.add_argument("--user-agent")
     parser.add_argument("--allow", action="append")
     given = parser.parse_args(argv)
     url = urlsplit(given.url)

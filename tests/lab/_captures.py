@@ -127,6 +127,8 @@ def fetch(lab: Lab, server: str, family: str, command: Sequence[str], name: str,
         said = ends[0][0].run(command)
         watch.settle()
         assert [capture.finish().dropped for capture in running] == [0, 0]
+        for capture in running:
+            capture.close()
         return said.check(doing=f"fetching {name}").stdout, watch.finish()
 
     def disturbed(found: tuple[str, Suitability]) -> list[str]:

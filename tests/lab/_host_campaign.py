@@ -44,7 +44,7 @@ levels = { window_scaling = 14 }
 
 @dataclass
 class Host:
-    """The pretend host with a server that takes 1 s for a file, and the campaign's files."""
+    """The pretend host with a server that takes 0.6 s for a file, and the campaign's files."""
 
     world: World
     folder: Path
@@ -129,7 +129,7 @@ def open_host(folder: Path) -> Iterator[Host]:
     )
     (folder / "state").mkdir()
     with open_world(folder / "state") as world, contextlib.ExitStack() as stack:
-        steady = (SERVER, "443", str(folder / "cert.pem"), str(folder / "key.pem"), "1000000", "20000", "0.02")
+        steady = (SERVER, "443", str(folder / "cert.pem"), str(folder / "key.pem"), "1000000", "20000", "0.012")
         for name, arguments in (("_dns_server", (SERVER,)), ("_steady_server", steady)):
             code = f"import runpy; runpy.run_module('tests.lab.{name}', run_name='__main__')"
             running = stack.enter_context(world.start("server", code, *arguments))

@@ -25,10 +25,11 @@ from core.domain import Failure, Transport
 from core.errors import PlaceError
 from core.reach import IPNetwork
 from core.system import process
-from core.system.confine import NOBODY, landlock_version
+from core.system.confine import NOBODY, landlock_version, user_of
 from core.system.process import Child, Completed
 from downloader import clients
 from downloader.client import Client, DownloadRequest
+from downloader.execution import capture
 from downloader.execution.calls import Caller, StoppedError
 from survey.iw.probers import find_iwprobe
 from tests.cells import cells
@@ -67,6 +68,7 @@ class Loopback:
     rights: tuple[str, ...]
     nameservers: tuple[str, ...] = ("127.0.0.1",)
     allowed_prefixes: tuple[IPNetwork, ...] = (ipaddress.ip_network("127.0.0.0/8"),)
+    interface: str = "lo"
 
     def start(
         self,
@@ -135,7 +137,9 @@ def _children(pid: int) -> list[int]:
 
 
 @contextmanager
-def at_first_packet(place: Loopback, server: Child, name: str, ca: Path) -> Iterator[int]:
+def at_first_packet(
+    place: Loopback, server: Child, name: str, ca: Path, run_as: tuple[int, int] | None = None
+) -> Iterator[int]:
     """The process of that name in the state in which it waits for a stranger's first byte."""
     assert server.stdout is not None
     if name == "iwprobe":
@@ -151,7 +155,7 @@ def at_first_packet(place: Loopback, server: Child, name: str, ca: Path) -> Iter
             raise StoppedError
 
     client = clients.ALL.get(name)
-    with Caller(place, [client] if client else [], check) as caller:
+    with Caller(place, [client] if client else [], check, run_as) as caller:
         failed: list[str | None] = []
 
         def ask() -> None:
@@ -166,7 +170,9 @@ def at_first_packet(place: Loopback, server: Child, name: str, ca: Path) -> Iter
         try:
             assert select.select([server.stdout], [], [], WAIT_S)[0], f"{name} sent nothing: {failed}"
             assert server.stdout.readline() == "packet\n"
-            yield _process(caller, client is not None and not client.is_python)
+            mothers = [warm._child.pid for warm in caller._warm.values() if warm._child is not None]
+            [pid] = [child for mother in mothers for child in _children(mother)]
+            yield pid
         finally:
             over.set()
             asking.join()
@@ -183,18 +189,6 @@ def _request(ca: Path) -> DownloadRequest:
         user_agent="test",
         allowed=("127.0.0.0/8",),
     )
-
-
-def _process(caller: Caller, is_binary: bool) -> int:
-    """The client's own: a child of ours, or of a warm interpreter."""
-    if is_binary:
-        tasks = Path("/proc/self/task").iterdir()
-        found = {int(pid) for task in tasks for pid in (task / "children").read_text(encoding="ascii").split()}
-        [pid] = [pid for pid in found if "get" in Path(f"/proc/{pid}/comm").read_text(encoding="ascii")]
-        return pid
-    mothers = [warm._child.pid for warm in caller._warm.values() if warm._child is not None]
-    [pid] = [child for mother in mothers for child in _children(mother)]
-    return pid
 
 
 NAMES = ("requests", "curl-h1", "curl-h3", "aioquic", "quiche", "quinn", "resolve", "iwprobe")
@@ -250,6 +244,33 @@ def _faults(pid: int, mode: str, row: dict[str, str]) -> list[str]:
     if open_now != row["descriptors"]:
         faults.append(f"descriptors {open_now}")
     return faults
+
+
+def test_clients_become_the_user_that_is_named(ca: Path) -> None:
+    user, group = user_of("daemon", where="--client-user")
+    with loopback("root") as (place, server):
+        for name in ("requests", "quiche", "resolve"):
+            with at_first_packet(place, server, name, ca, (user, group)) as pid:
+                found = status(Path(f"/proc/{pid}"))
+                assert (set(found["Uid"].split()), set(found["Gid"].split())) == ({str(user)}, {str(group)}), name
+
+
+def test_tcpdump_has_one_capability_and_dies_with_the_runner(tmp_path: Path) -> None:
+    with loopback("root") as (place, _):
+        command = [*capture._tcpdump(), "-p", "-i", "lo", "-U", "-w", "-"]
+        code = f"import subprocess, sys; subprocess.run({command!r}, stdout=open(sys.argv[1], 'wb'))"
+        with place.start((sys.executable, "-c", code, str(tmp_path / "c.pcap")), stderr=True) as runner:
+            assert runner.stderr is not None and "listening on" in runner.stderr.readline()
+            [pid] = _children(runner.pid)
+            found = status(Path(f"/proc/{pid}"))
+            assert set(found["Uid"].split()) == {str(NOBODY[0])} and not found["Groups"] and found["NoNewPrivs"] == "1"
+            assert {int(found[each], 16) for each in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {1 << 13}
+            assert (tmp_path / "c.pcap").stat().st_size == 24, "the file's header is on the disk at once"
+            runner.send(signal.SIGKILL)
+            until = time.monotonic() + 5
+            while process.start_time_ticks(pid) is not None:
+                assert time.monotonic() < until, "tcpdump outlives its runner"
+                time.sleep(0.02)
 
 
 @pytest.mark.skipif(not _taken_over.KNOWN, reason="system calls are played for x86_64 only")

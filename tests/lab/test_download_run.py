@@ -26,6 +26,7 @@ from core.errors import PlaceError, UsageError
 from core.files import description
 from core.files.journal import environment, open_journals
 from core.system import process
+from core.system.confine import landlock_version, user_of
 from downloader import clients
 from downloader.campaign.campaign import Campaign, from_document
 from downloader.execution import calls
@@ -140,9 +141,11 @@ def campaign(**changes: Any) -> Campaign:
     return from_document({**BASE, **changes}, Path("test.toml"))
 
 
-def run(world: World, plan: Campaign, targets: list[Any], out: Path, *places: Any) -> RunSummary:
+def run(
+    world: World, plan: Campaign, targets: list[Any], out: Path, *places: Any, run_as: tuple[int, int] | None = None
+) -> RunSummary:
     chosen = places or (world.place(),)
-    return run_in(plan, targets, {p.name: p for p in chosen}, out, progress=Silent())
+    return run_in(plan, targets, {p.name: p for p in chosen}, out, progress=Silent(), run_as=run_as)
 
 
 def syns(out: Path, download: Download) -> str:
@@ -158,7 +161,7 @@ def test_a_whole_campaign(world: World, tmp_path: Path) -> None:
     targets = world.targets("a.example", "alias.example", "missing.example", "outside.example")
     targets[1] = replace(targets[1], url=targets[1].url + "?x")
     nothing = replace(targets[0], domain="404.example", url=f"https://b.example:{world.port}/nothing")
-    summary = run(world, campaign(), [*targets, nothing], tmp_path)
+    summary = run(world, campaign(), [*targets, nothing], tmp_path, run_as=user_of("daemon", where="here"))
     assert summary.complete and (summary.planned, summary.recorded) == (30, 30)
     rows = recorded(tmp_path)
     assert Counter((r.domain, r.outcome, r.failure) for r in rows) == {
@@ -190,6 +193,8 @@ def test_a_whole_campaign(world: World, tmp_path: Path) -> None:
     with open_journals(tmp_path) as journals:
         document = environment(journals)
     assert document["vantage_points"]["A"]["python_packages"]["aioquic"]
+    confinement = {"user": "daemon", "landlock": landlock_version()}
+    assert document["vantage_points"]["A"]["confinement"] == confinement, "of the run that downloaded"
     trust = document["vantage_points"]["A"]["trust"]
     assert (trust["path"], trust["certificates"]) == (str(world.ca), 1) and len(trust["sha256"]) == 64
     assert not list(tmp_path.glob("**/.*.part.pcap"))

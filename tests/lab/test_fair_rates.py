@@ -34,7 +34,7 @@ from vantage.lab.lab import Lab, open_lab
 pytestmark = [pytest.mark.lab, pytest.mark.measures]
 
 RTT_MS = 100
-BODY, CHUNK, INTERVAL_S = 400_000, 2_500, 0.02
+BODY, CHUNK, INTERVAL_S = 200_000, 2_500, 0.02
 PACE_MBIT = CHUNK * 8 / INTERVAL_S / 1e6
 PORT = 8443
 TOPOLOGY = topology(
@@ -88,6 +88,7 @@ def downloads(lab: Lab, folder: Path) -> Seen:
             capture = Capture.start(here, path, address=address, port=PORT)
             said = here.run([*command, "--ca", str(lab.ca_file), *more]).check(doing=name).stdout
             assert capture.finish().dropped == 0
+            capture.close()
             document = json.loads(said)
             assert (document["outcome"], document["body_bytes"]) == ("ok", BODY), document
             found[name] = values_of(path)

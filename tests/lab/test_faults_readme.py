@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.lab import _fault_world as faults
+from tests.lab import ordinary_user
 from tests.lab.noise import measured
 
 pytestmark = [pytest.mark.lab, pytest.mark.measures]
@@ -42,23 +44,40 @@ def test_the_lab_section(world: Any) -> None:
     assert world.upshift(*down).stdout == "Removed: small.\n"
 
 
+USER = 65_533
+
+
+@pytest.fixture
+def home(lab_host: Path) -> Iterator[Any]:
+    """A world in the home of an ordinary user."""
+    folder = lab_host / "home"
+    folder.mkdir()
+    lab_host.chmod(0o755)
+    os.chown(folder, USER, USER)
+    made = faults.World(folder)
+    yield made
+    made.clean()
+
+
 @pytest.mark.soak  # two campaigns: minutes
-def test_the_campaign_section(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("root")
+def test_the_campaign_section(home: Any) -> None:
     """Line by line, as a user with sudo types it; what sudo has made is the user's."""
     section = README.read_text(encoding="utf-8").partition("## A campaign\n")[2].partition("\n## ")[0]
     lines = re.findall(r"^    ((?:sudo )?upshift .*?)(?:\s{2,}#.*)?$", section, re.M)
     assert [shlex.split(line.removeprefix("sudo "))[1] for line in lines] == [
         *("plan", "run", "status", "tables", "report", "run", "compare")
     ]
-    (world.folder / "examples").symlink_to(README.parent / "examples")
-    monkeypatch.chdir(world.folder)
+    (home.folder / "examples").symlink_to(README.parent / "examples")
+    by_sudo = {**home.environment, "SUDO_UID": str(USER), "SUDO_GID": str(USER)}
+    as_user = ordinary_user.prefix(USER)
+    by_user = {**home.environment, "HOME": str(home.folder), "TMPDIR": str(home.folder)}
     for line in lines:
         as_root = line.startswith("sudo ")
-        for name in ("SUDO_UID", "SUDO_GID"):
-            monkeypatch.setenv(name, "65533") if as_root else monkeypatch.delenv(name, raising=False)
-        done = world.upshift(*shlex.split(line.removeprefix("sudo "))[1:])
+        words = shlex.split(line.removeprefix("sudo "))[1:]
+        done = home.upshift(*words, env=by_sudo if as_root else by_user, prefix=() if as_root else as_user)
         # A busy host may void runs: that is an exit code of its own, and no fault of the command.
         assert done.returncode == 0 or "not usable" in done.stderr, (line, done.stdout, done.stderr)
         if as_root:
-            made = list((world.folder / line.split()[-1]).rglob("*"))
-            assert made and {path.lstat().st_uid for path in made} == {65_533}
+            made = list((home.folder / line.split()[-1]).rglob("*"))
+            assert made and {path.lstat().st_uid for path in made} == {USER}

@@ -19,11 +19,14 @@ from typing import Any
 
 import pytest
 
+from analysis.evidence import inspect_campaign
 from core.files.journal import JournalReader
 from downloader.execution import snapshot
 from downloader.execution.journal import Journal
+from downloader.factors import ALL as FACTORS
 from tests.cells import cells
 from tests.collecting import ANSIBLE, Fleet, ssh_server
+from tests.inspected import Silent, captures, make_campaign
 from tests.unit.test_downloader_journal import runs
 from tests.unit.test_snapshot import PLAN, capture_of, rows, work
 
@@ -118,6 +121,25 @@ def test_one_folder_any_number_of_times(fleet: Fleet, reached: str) -> None:
     last = fleet.collect(collect_free=True)
     assert last.returncode == 0, last.stdout
     assert (fleet.collected / there("SFO", 0)).exists(), "what is removed there stays here"
+
+
+def test_without_captures_the_hosts_findings_make_the_same_tables(tmp_path: Path) -> None:
+    fleet, host = Fleet(tmp_path, plan_sha256="h"), make_campaign(tmp_path / "on-muc", runs=20, looked_at=True)
+    fleet.add("MUC", host)
+    done = fleet.collect(collect_without_captures=True)
+    assert done.returncode == 0, done.stdout
+    assert captures(host) and not captures(fleet.collected)
+    tables = []
+    for folder in (host, fleet.collected):
+        found = inspect_campaign(folder, factors=FACTORS, progress=Silent())
+        assert (found.downloads, found.kpis, found.lost) == (100, 80, ())
+        tables.append((folder / "downloads.parquet").read_bytes())
+    assert tables[0] == tables[1]
+    travelled = (fleet.collected / "vantage" / "MUC" / "journal.sqlite").stat().st_size
+    print(f"{travelled / found.downloads:.0f} bytes of journal per download")
+    refused = fleet.collect(collect_without_captures=True, collect_free=True)
+    assert refused.returncode != 0 and "collect_free removes captures that have arrived" in refused.stdout
+    assert len(captures(host)) == 20
 
 
 FLIP = 'f={file}; if [ -e "$f" ] && {once}; then printf X | dd of="$f" bs=1 seek=40 conv=notrunc status=none; fi'

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.ordinary_user import NEEDED, OPEN_ROOT, REPOSITORY
 from vantage.linux.cpu import find_pathem
 
 pytestmark = [
@@ -18,7 +19,6 @@ pytestmark = [
 ]
 
 UID = 54321
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
 SETUP = r"""
 set -eu
@@ -29,17 +29,7 @@ mknod "$1/dev/tun" c 10 200
 chmod 666 "$1/dev/tun"
 mount --bind "$1/dev/tun" /dev/net/tun
 cp "$2" "$1/dev/pathem"
-# Interpreter and checkout may lie below /root, which this user may not pass: only their folders are left there.
-resolved=$(readlink -f "$3")
-mkdir "$1/dev/root"
-mount --rbind /root "$1/dev/root"
-mount -t tmpfs -o mode=755 none /root
-for path in "$3" "$resolved" "$5"; do
-    case "$path" in /root/*) top=$(printf %s "$path" | cut -d/ -f3) ;; *) continue ;; esac
-    [ ! -e "/root/$top" ] || continue
-    mkdir "/root/$top"
-    mount --rbind "$1/dev/root/$top" "/root/$top"
-done
+open_root "$1/dev" "${@:5}"
 exec setpriv --reuid "$4" --regid "$4" --clear-groups -- "$3" -B "$1/body.py"
 """
 
@@ -106,7 +96,7 @@ def test_a_lab_of_an_ordinary_user(lab_host: Path, tmp_path: Path) -> None:
         "UPSHIFT_PATHEM": str(folder / "dev" / "pathem"),
         "HOME": str(state),
     }
-    script = ["bash", "-c", SETUP, "setup", str(folder), find_pathem(), sys.executable, str(UID), str(REPOSITORY)]
+    script = ["bash", "-c", OPEN_ROOT + SETUP, "setup", str(folder), find_pathem(), sys.executable, str(UID), *NEEDED]
     try:
         done = subprocess.run(
             ["unshare", "--mount", "--propagation", "private", *script],

@@ -74,6 +74,7 @@ def found(bench: Bench, repeats: Repeats, there: Path) -> Measured:
         for name in (WITNESSED, (*CLEAN, *PLANTED))[repeats(quick=0, soak=1)]:
             place = stack.enter_context(contextlib.closing(bench.lab.place(name)))
             capture = Capture.start(place, there / f"{name}.pcap", address=client, port=443)
+            stack.callback(capture.close)
             stack.callback(capture.finish)
         return bench.measure("all", CONFIGURATIONS, times=repeats(quick=1, soak=5))
 

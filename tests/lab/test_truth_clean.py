@@ -68,7 +68,7 @@ def wrong_times(found: Measured, domain: str) -> list[str]:
         return found.disturbed
     lab = found.data.folders[0].lab
     assert lab is not None and path_of(found, domain).clean
-    rows = {r.configuration: r for r in truth.compare(lab, found.downloads) if r.path.domain == domain}
+    rows = {r.configuration: r for r in truth.compare(lab, found.data) if r.path.domain == domain}
     wrong = []
     for name in CONFIGURATIONS:
         row = rows[name]

@@ -23,9 +23,10 @@ from analysis.measures.selection import Selection
 from analysis.measures.tables import Grouping
 from core import paper
 from core.domain import Comparison, Dose, Download, Role
-from core.errors import UsageError
+from core.errors import PlaceError, UsageError
 from core.files import store
 from core.sequential import Quantity
+from core.system import this_host
 from tests.cells import examples
 from tests.unit import analysis_reference as reference
 from tests.unit.analysis_factory import LEVELS, make_download, make_kpis, make_superseded, realistic, write_campaign
@@ -112,7 +113,7 @@ def write(folder: Path, rows: list[Download], seed: int) -> Path:
 
 
 @settings(
-    deadline=None, max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    deadline=None, max_examples=examples(10), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(campaigns(), st.integers(0, 11), st.booleans(), st.booleans(), st.booleans(), st.sampled_from(list(Metric)))
 def test_tables_equal_those_made_download_by_download(
@@ -203,18 +204,57 @@ def test_kpis_stand_beside_their_downloads(tmp_path: Path) -> None:
     assert np.isnan(data.kpi("no_such_kpi")).all()
 
 
-def test_more_records_than_can_be_shown_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_records_than_can_be_changed_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dataset, "MOST_RECORDS", 3)
     data = dataset.load([write_campaign(tmp_path / "c", [make_download(domain=f"d{n}") for n in range(4)])])
     assert tables.table1(data)[0].planned == 4 and len(costs.samples(data, metric=Metric.TIME)) == 4
-    with pytest.raises(UsageError, match="4 downloads are more than the 3 that can be shown one by one"):
+    with pytest.raises(UsageError, match="4 downloads are more than the 3 that can be changed one by one"):
         _ = data.records
-    # What shows single ones says so before it reads any.
-    monkeypatch.setattr(dataset.store, "scan", None)
     folder = str(tmp_path / "c")
-    for command in (["report", folder], ["figures", folder], ["tables", "--as-published", folder]):
+    assert CliRunner().invoke(app, ["report", folder], catch_exceptions=False).exit_code == 0
+    # What changes single ones says so before it reads any.
+    monkeypatch.setattr(dataset.store, "scan", None)
+    for option in ("--as-published", "--quirk-effects", "--beside=anrw23"):
         with pytest.raises(UsageError, match="4 downloads are more than the 3"):
-            CliRunner().invoke(app, command, catch_exceptions=False)
+            CliRunner().invoke(app, ["tables", option, folder], catch_exceptions=False)
+
+
+def test_more_than_memory_holds_is_said_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_campaign(tmp_path / "c", [make_download(domain=f"d{n}") for n in range(4)])
+    monkeypatch.setattr(dataset.this_host, "available_memory", lambda: 799)
+    monkeypatch.setattr(dataset.store, "scan", None)
+    for command in ("tables", "report", "figures"):
+        with pytest.raises(
+            PlaceError, match="4 downloads take about 800 B of memory, and 799 B are available; name fewer folders"
+        ):
+            CliRunner().invoke(app, [command, str(folder)], catch_exceptions=False)
+    monkeypatch.undo()
+    assert this_host.available_memory()
+    dataset.load([folder])
+
+
+@settings(deadline=None, max_examples=examples(15))
+@given(st.sets(st.integers(0, 11)), st.integers(1, 5))
+def test_some_records_are_those_of_all(rows: set[int], at_once: int) -> None:
+    """In one folder and two, whatever the row groups."""
+    downloads = [make_download(domain=f"d{n}", iteration=n + 1) for n in range(12)]
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dataset.store, "ROWS_AT_ONCE", at_once)
+        paths = []
+        for part in (downloads[:7], downloads[7:]):
+            paths.append(write_campaign(Path(name) / str(len(paths)), part))
+            file = paths[-1] / dataset.DOWNLOADS
+            table = dataset.store.read_table(file, "downloads")
+            with dataset.store.RowWriter(file, "downloads", table.schema) as writer:
+                for row in table.to_pylist():
+                    writer.add(row)
+        data = dataset.load(paths)
+        chosen = np.array(sorted(rows), dtype=np.int64)
+        read = data.records_of(chosen)
+        assert read == [data.records[row] for row in sorted(rows)] == data.records_of(chosen)
+        assert [record.download.iteration for record in read] == [row + 1 for row in sorted(rows)]
 
 
 def test_no_download_becomes_an_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,6 +264,7 @@ def test_no_download_becomes_an_object(tmp_path: Path, monkeypatch: pytest.Monke
     def refuse(*_: object) -> None:
         raise AssertionError("rows were read one by one")
 
+    monkeypatch.setattr(dataset.store, "rows_at", refuse)
     monkeypatch.setattr(dataset.store, "each_row", refuse)
     monkeypatch.setattr(dataset.store, "read_rows", refuse)
     from analysis import api

@@ -111,7 +111,7 @@ def test_no_download_is_an_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(dataset, "MOST_RECORDS", 0)
     made = compared(tmp_path, downloads(1), downloads(2, slower("WS", 1.12)))
     assert {c.name for c in made.worse} == {"WS", "WS vs BL"}
-    with pytest.raises(UsageError, match="more than the 0 that can be shown one by one"):
+    with pytest.raises(UsageError, match="more than the 0 that can be changed one by one"):
         _ = dataset.load([made.a]).records
 
 

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.measures import truth
-from analysis.measures.truth import UNSCALED_WINDOW, compare, download_time
+from analysis.measures import dataset, truth
+from analysis.measures.truth import UNSCALED_WINDOW, TruthRow, download_time
+from core.domain import Download
 from core.errors import UsageError
-from tests.unit.analysis_factory import LEVELS, lab_path, make_download
+from tests.unit.analysis_factory import LEVELS, lab_path, make_download, of_records
 
 FRAMING = 1 + truth.TCP.record_overhead / truth.TCP.record_bytes
 
@@ -97,6 +98,11 @@ def test_levels_of_window_scaling() -> None:
 
 def _document(*paths: dict[str, object]) -> dict[str, object]:
     return {"schema": 1, "topology": "t", "paths": list(paths)}
+
+
+def compare(document: dict[str, object], downloads: list[Download]) -> list[TruthRow]:
+    records = [dataset.Record(folder=0, download=download, kpis={}) for download in downloads]
+    return truth.compare(document, of_records(records, kpi_units={}))
 
 
 def test_clean_paths_get_a_verdict() -> None:

@@ -29,20 +29,21 @@ def pieces(size: int, most: int) -> Iterator[bytes]:
         yield piece
 
 
-@pytest.mark.parametrize("is_limited", [True, False])
+@pytest.mark.parametrize("told", [(False, None), (True, None), (False, 0), (True, 5), (False, 2 * BLOCK_BYTES)])
 @pytest.mark.parametrize("most", [1200, 65_536, 2 * BLOCK_BYTES])
 @pytest.mark.parametrize("size", [0, 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 7])
-def test_a_body_that_is_kept(size: int, most: int, is_limited: bool) -> None:
-    body, expected = Body(size if is_limited else None), hashlib.sha256()
+def test_a_body_that_is_kept(size: int, most: int, told: tuple[bool, int | None]) -> None:
+    body, expected = Body(size if told[0] else None, told[1]), hashlib.sha256()
     for piece in pieces(size, most):
         body.add(piece)
         expected.update(piece)
     assert body._thread is None and body.sha256() == expected.hexdigest()
 
 
+@pytest.mark.parametrize("told", [None, 7])
 @pytest.mark.parametrize(("size", "is_beside"), [(KEPT, False), (KEPT + 1, True), (2 * KEPT + 7, True)])
-def test_a_large_body_is_hashed_beside(size: int, is_beside: bool) -> None:
-    body, expected = Body(None), hashlib.sha256()
+def test_a_large_body_is_hashed_beside(size: int, is_beside: bool, told: int | None) -> None:
+    body, expected = Body(None, told), hashlib.sha256()
     for piece in pieces(size, 262_144):
         body.add(piece)
         expected.update(piece)
@@ -64,11 +65,12 @@ def test_whoever_downloads_pays_for_no_hash(size: int) -> None:
     assert body.sha256() == hashlib.sha256(bytes(size)).hexdigest()
 
 
-def test_memory_is_bounded_and_there_before_the_clock_starts() -> None:
+@pytest.mark.parametrize(("told", "blocks"), [(None, KEPT_BLOCKS + QUEUED_BLOCKS), (1_000_000, 1), (BLOCK_BYTES, 2)])
+def test_memory_is_bounded_and_there_before_the_clock_starts(told: int | None, blocks: int) -> None:
     block = bytes(range(256)) * (BLOCK_BYTES // 256)
     tracemalloc.start()
     try:
-        body = Body(None)
+        body = Body(None, told)
         at_first = tracemalloc.get_traced_memory()[0]
         for _ in range(3 * KEPT_BLOCKS):
             body.add(block)
@@ -76,8 +78,8 @@ def test_memory_is_bounded_and_there_before_the_clock_starts() -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert at_first == pytest.approx((KEPT_BLOCKS + QUEUED_BLOCKS) * BLOCK_BYTES, rel=0.01)
-    assert peak < at_first + 100_000
+    assert at_first == pytest.approx(blocks * BLOCK_BYTES, rel=0.01)
+    assert peak < (KEPT_BLOCKS + QUEUED_BLOCKS) * BLOCK_BYTES + 100_000
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.evidence.sources import from_capture
+from analysis.evidence.sources import OnDisk, from_capture
 from core.files.journal import JournalReader, is_own
 from downloader.execution import snapshot
 from downloader.execution.journal import Journal
@@ -51,4 +51,4 @@ def test_no_file_of_others_is_read_or_removed(tmp_path: Path, name: str) -> None
     (tmp_path / "list.json").write_text(json.dumps({"schema": 1, "plan_sha256": PLAN, "files": [entry]}))
     assert snapshot.free(folder, tmp_path / "list.json").captures == 0
     assert victim.read_bytes() == b"of the user"
-    assert from_capture(folder, rows, FACTORS).lost == "the capture is not in the vantage point's folder"
+    assert from_capture(OnDisk(folder), rows, FACTORS).lost == "the capture is not in the vantage point's folder"

@@ -262,6 +262,41 @@ def test_targets_that_no_run_downloads_are_counted(file: Path, monkeypatch: pyte
     assert not (file.parent / "opt-out.txt").exists()
 
 
+@pytest.mark.parametrize(
+    ("listed", "opted_out", "alone"),
+    [
+        ("2.com\n", None, 1),
+        ("# none\n", None, 0),
+        ("www.3.com\n", None, 1),  # the host of its URL
+        ("203.0.113.0/24\n", None, 1),
+        ("203.0.113.9\n2.com # asked in June\n", None, 2),
+        ("2.com\n", "2.com\n3.com\n", 2),
+    ],
+)
+def test_block_lists_are_read_as_a_run_does(
+    file: Path, listed: str, opted_out: str | None, alone: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [f"{n}.com,https://www.{n}.com/f,other,1000000,{'203.0.113.9' if n == 4 else ''}" for n in range(5)]
+    (file.parent / "targets.csv").write_text("\n".join(["domain,url,provider,size_bytes,server_ip", *rows]) + "\n")
+    (file.parent / "blocked.txt").write_text(listed)
+    if opted_out is not None:
+        (file.parent / "opt-out.txt").write_text(opted_out)
+    output = planned_output(file, 'block_lists = ["blocked.txt"]\nopt_out = "opt-out.txt"\n', "", monkeypatch)
+    count = "1 target" if alone == 1 else f"{alone} targets"
+    assert f"Left alone: {count} of a block list." in output if alone else "Left alone" not in output
+
+
+@pytest.mark.parametrize(
+    ("listed", "sentence"), [(None, r"blocked\.txt: file not found"), ("2 com\n", r"line 1: '2 com' is neither")]
+)
+def test_a_block_list_that_cannot_be_read_is_refused(file: Path, listed: str | None, sentence: str) -> None:
+    if listed is not None:
+        (file.parent / "blocked.txt").write_text(listed)
+    file.write_text(file.read_text().replace("iterations = 2\n", 'iterations = 2\nblock_lists = ["blocked.txt"]\n'))
+    done = CliRunner().invoke(app, ["plan", str(file)])
+    assert re.search(sentence, str(done.exception)), done.exception
+
+
 def test_what_is_not_planned_over_quic_is_told(file: Path) -> None:
     rows = [f"{n}.com,https://{n}.com/f,other,1000000,{str(n > 2).lower()}" for n in range(5)]
     (file.parent / "targets.csv").write_text("\n".join(["domain,url,provider,size_bytes,quic", *rows]) + "\n")

@@ -62,3 +62,13 @@ def test_everything_does_not_name_a_special_address(address: str) -> None:
 @pytest.mark.parametrize("address", ["198.18.0.1", "fd00:198:18::5", "8.8.8.8", "2001:4860:4860::8888"])
 def test_public_and_named_addresses_pass(address: str) -> None:
     reach.check_named(address, NAMED)
+
+
+def test_a_name_that_a_library_would_look_up_is_refused_while_a_lab_is_active(monkeypatch: pytest.MonkeyPatch) -> None:
+    for host in ("localhost", "127.0.0.1", "198.18.0.1", "fd00:198:18::1"):
+        reach.check_host(host)
+    for host in ("192.0.2.1", "s3.example", ""):
+        with pytest.raises(ReachError):
+            reach.check_host(host)
+    monkeypatch.delenv(reach.ENVIRONMENT_VARIABLE)
+    reach.check_host("s3.example")

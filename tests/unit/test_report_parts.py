@@ -6,23 +6,23 @@ import dataclasses
 import io
 import json
 import math
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from analysis.captures.limiter import Limiter
-from analysis.measures import dataset, tables
-from analysis.measures.dataset import Dataset
+from analysis.measures import costs, dataset, tables
+from analysis.measures.dataset import Dataset, Record
 from analysis.measures.limiters import LimiterRow
 from analysis.measures.pairs import Metric
-from analysis.measures.rows import Median, Part, Split, SplitBy
-from analysis.measures.selection import DEFAULT
-from analysis.report import campaign, checks, figures, findings, plots, points, series
+from analysis.measures.rows import Median, Split, SplitBy, SplitPart
+from analysis.report import campaign, checks, figures, findings, plots, points, series, targets
 from core.domain import Role
 from tests.terminals import on_terminal
 from tests.unit import pcap_writer
-from tests.unit.analysis_factory import lab_path, make_download, write_campaign
+from tests.unit.analysis_factory import lab_path, make_download, of_records, write_campaign
 
 
 def load(folder: Path, *, domains: int = 12, slow: float = 2.0) -> Dataset:
@@ -35,6 +35,10 @@ def load(folder: Path, *, domains: int = 12, slow: float = 2.0) -> Dataset:
         for name, seconds in (("BL", slow), ("BL2", slow), ("WS", 1.0))
     ]
     return dataset.load([write_campaign(folder / "c", downloads)])
+
+
+def pairs_of(data: Dataset) -> points.Points:
+    return points.points(data, costs.samples(data, metric=Metric.TIME))
 
 
 def plot(data: Dataset) -> plots.Forest:
@@ -88,34 +92,37 @@ def test_forest_cuts_what_is_outside_and_leaves_out_rows_without_pairs(tmp_path:
 
 
 def test_points_split_a_download_into_its_parts() -> None:
-    assert points.parts(make_download()) == pytest.approx((0.04, 0.02, 0.94))
-    assert points.parts(make_download(configuration="quiche")) == pytest.approx((0.02, 0.04, 0.94))
-    assert points.parts(make_download(outcome="censored")) == (None, None, None)
-    assert points.parts(make_download(first_byte_s=None)) == (pytest.approx(0.04), None, None)
+    downloads = [
+        make_download(),
+        make_download(configuration="quiche"),
+        make_download(configuration="WS", outcome="censored"),
+        make_download(configuration="ALL", first_byte_s=None),
+    ]
+    took = points.parts(of_records([Record(folder=0, download=d, kpis={}) for d in downloads], kpi_units={}))
+    expected = [(0.04, 0.02, 0.94), (0.02, 0.04, 0.94), (math.nan,) * 3, (0.04, math.nan, math.nan)]
+    np.testing.assert_allclose(np.array(took).T, expected)
 
 
 def test_points_are_the_pairs_of_table_2(tmp_path: Path) -> None:
     data = load(tmp_path)
-    found = points.points(data, metric=Metric.TIME, selection=DEFAULT)
+    found = pairs_of(data)
     pairs = {row.comparison.name: row.n for row in tables.table2(data)}
-    counted = {name: sum(point.comparison.name == name for point in found) for name in pairs}
-    assert counted == pairs
-    one = next(point for point in found if point.comparison.name == "WS vs BL")
-    assert one.low == one.high == pytest.approx(2.0, rel=0.05)
-    assert one.parts[0] == 1.0 and one.parts[2] == pytest.approx(2.0, rel=0.1)
+    names = [one["name"] for one in found.document["comparisons"]]
+    assert Counter(names[row[0]] for row in found.document["points"]) == pairs
+    one = next(row for row in found.document["points"] if names[row[0]] == "WS vs BL")
+    assert one[6] == one[7] == pytest.approx(2.0, rel=0.05)
+    assert one[8] == 1.0 and one[10] == pytest.approx(2.0, rel=0.1)
     # 8 Mbit/s, the fastest download's, for 20 ms.
-    assert one.path.rtt_ms == pytest.approx(20.0)
-    assert one.path.bdp == pytest.approx(8e6 / 8 * 0.02 / 65_535, rel=0.02)
-    lines = points.part_lines(found, data.design.comparisons)
-    assert next(line for _, line in lines if line[0] == "WS vs BL")[2:4] == ["1.00", "1.00"]
+    assert one[11] == pytest.approx(20.0)
+    assert one[13] == pytest.approx(8e6 / 8 * 0.02 / 65_535, rel=0.02)
+    assert next(line for _, line in found.part_lines if line[0] == "WS vs BL")[2:4] == ["1.00", "1.00"]
 
 
 def test_rounding_moves_no_pair_over_an_edge(tmp_path: Path) -> None:
     times = {"BL": 1.000004, "WS": 1.0}
     downloads = [make_download(configuration=name, last_byte_s=time) for name, time in times.items()]
     data = dataset.load([write_campaign(tmp_path / "c", downloads)])
-    all_points = points.points(data, metric=Metric.TIME, selection=DEFAULT)
-    (row,) = points.document(all_points, data.design.comparisons)[0]["points"]
+    (row,) = pairs_of(data).document["points"]
     assert row[6] == pytest.approx(1.000004) and row[6] > 1, "1.000 to four digits would be a tie"
 
 
@@ -125,11 +132,45 @@ def test_each_configuration_is_explained(tmp_path: Path) -> None:
     assert names["WS"].startswith("BL with window scaling ") and "warmup" not in names
 
 
+def test_a_curve_of_many_downloads_is_the_whole_one_to_the_eye() -> None:
+    rng = np.random.default_rng(4)
+    for count in (2_000, 2_001, 54_321, 100_000):
+        values = np.sort(rng.lognormal(1, 1, count))
+        ranks = figures._ranks(count, figures.MOST_STEPS)
+        assert len(ranks) == min(count, 2_000) and ranks[-1] == count
+        # Both as steps: at each value, the share of the whole curve and of the one that is drawn.
+        drawn = np.append(0, ranks)[np.searchsorted(values[ranks - 1], values, side="right")] / count
+        shares = np.searchsorted(values, values, side="right") / count
+        assert np.abs(shares - drawn).max() <= 1 / 2_000
+        assert values[(count - 1) // 2] in values[ranks - 1], "the median is on it"
+
+
+def test_a_hatched_part_of_many_downloads_is_one_part() -> None:
+    values = np.linspace(1, 2, 100_000)
+    curve = figures.Curve(values=values, near=(values > 1.25) & (values < 1.5) | (values > 1.75))
+    (first, second) = figures._near(curve)
+    assert [edge / len(values) for edge in (*first, *second)] == pytest.approx([0.25, 0.5, 0.75, 1], abs=0.005)
+    few = figures.Curve(values=values[:5], near=np.array([False, True, True, False, True]))
+    assert figures._near(few) == [(1, 2), (2, 3), (4, 5)]
+
+
+def test_a_target_with_too_many_downloads_shows_runs_with_failures_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "MAX_DOWNLOADS", 4)
+    downloads = [make_download(iteration=n, configuration=name) for n in range(1, 6) for name in ("BL", "WS")]
+    downloads[5] = dataclasses.replace(downloads[5], outcome="failed", failure="tls_error", last_byte_s=None)
+    downloads.append(make_download(domain="z"))
+    (shown,), left_out = targets.views(dataset.load([write_campaign(tmp_path / "c", downloads)]), limit=9)
+    assert left_out == 1 and (shown.ok, shown.planned, shown.left_out, shown.causes) == (9, 10, 6, {"tls_error": 1})
+    assert [run.title.split(", ")[1] for run in shown.runs] == ["iteration 1", "iteration 3"]
+
+
 def test_curves_that_cover_each_other_stand_apart(tmp_path: Path) -> None:
     from matplotlib.figure import Figure
 
     axis = Figure().subplots()
-    one, near, far = [1.0, 2.0, 3.0], [1.01, 2.0, 3.0], [10.0, 20.0, 30.0]
+    one, near, far = np.array([[1.0, 2.0, 3.0], [1.01, 2.0, 3.0], [10.0, 20.0, 30.0]])
     placed = figures._apart(axis, {0: one, 1: near, 2: far}, log=True)
     at = {index: transform.transform((2.0, 0.5)) for index, transform in placed.items()}
     plain = axis.transData.transform((2.0, 0.5))
@@ -140,19 +181,19 @@ def test_curves_that_cover_each_other_stand_apart(tmp_path: Path) -> None:
 def test_a_censored_pair_is_a_bound_in_the_page(tmp_path: Path) -> None:
     censored = make_download(outcome="censored", failure="time_budget", last_byte_s=9.9)
     data = dataset.load([write_campaign(tmp_path / "c", [censored, make_download(configuration="WS")])])
-    found = points.points(data, metric=Metric.TIME, selection=DEFAULT)
-    told, left_out = points.document(found, data.design.comparisons)
-    (row,) = told["points"]
-    assert left_out == 0 and row[6:8] == [10.0, None] and row[8:11] == [None, None, None]
+    found = pairs_of(data)
+    (row,) = found.document["points"]
+    assert found.runs_left_out == 0 and row[6:8] == [10.0, None] and row[8:11] == [None, None, None]
 
 
 def test_points_are_limited_by_whole_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = load(tmp_path)
-    found = points.points(data, metric=Metric.TIME, selection=DEFAULT)
+    count = len(pairs_of(data).document["points"])
     monkeypatch.setattr(points, "MAX_POINTS", 12)
-    told, left_out = points.document(found, data.design.comparisons)
+    found = pairs_of(data)
+    told, left_out = found.document, found.runs_left_out
     assert len(told["points"]) <= 12 and left_out > 0
-    assert len(told["points"]) == len(found) / 12 * (12 - left_out)
+    assert len(told["points"]) == count / 12 * (12 - left_out)
 
 
 def captured(folder: Path) -> Dataset:
@@ -185,19 +226,20 @@ def test_series_come_from_the_capture(tmp_path: Path) -> None:
 def test_runs_without_their_capture_are_counted(tmp_path: Path) -> None:
     data = captured(tmp_path / "c")
     runs = [record.run for record in data.records]
-    drawn, without = series.documents(data, runs)
+    members = {record.run: [record] for record in data.records}
+    drawn, without = series.documents(members, data.folders)
     assert list(drawn) == runs[:1] and without == 1
     (download,) = drawn[runs[0]]["downloads"]
     assert download["name"] == "BL" and len(download["retransmitted"]) == 2
     assert len(download["sequence"]) <= 120
     (tmp_path / "c" / "gone.pcap").write_bytes(b"not a capture")
-    assert series.documents(data, runs)[1] == 1
+    assert series.documents(members, data.folders)[1] == 1
 
 
 def test_series_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = captured(tmp_path / "c")
     monkeypatch.setattr(series, "MAX_DOWNLOADS", 0)
-    assert series.documents(data, [record.run for record in data.records]) == ({}, 2)
+    assert series.documents({record.run: [record] for record in data.records}, data.folders) == ({}, 2)
 
 
 def test_servers_tell_what_is_known(tmp_path: Path) -> None:
@@ -249,7 +291,7 @@ def test_rtts_of_tcp_and_quic_are_compared_by_handshake(tmp_path: Path) -> None:
     assert figures.handshake_rtt(loaded) == pytest.approx(20.0)
     panel = figures.plan(data)[1].panels[1]
     assert panel.label == "handshake RTT [ms]"
-    assert [panel.value(record) for record in data.records] == pytest.approx([20.0, 20.0])
+    assert panel.values.tolist() == pytest.approx([20.0, 20.0])
 
 
 def test_the_question_names_each_reference_once(tmp_path: Path) -> None:
@@ -303,7 +345,7 @@ def test_medians_that_are_far_apart_are_told_whatever_the_test_says(
 ) -> None:
     """As seen: WS was 1.77 times as fast in seven domains and 0.59 in one with a short queue, so p was 0.064."""
     parts = tuple(
-        Part(name=name, n=20, domains=8, median=Median(value=value, least=value, most=value))
+        SplitPart(name=name, n=20, domains=8, median=Median(value=value, least=value, most=value))
         for name, value in zip(("receive_window", "path_rate"), medians, strict=True)
     )
     [faster] = [row for row in tables.table2(load(tmp_path)) if row.comparison.name == "WS vs BL"]

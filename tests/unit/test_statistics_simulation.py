@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from itertools import product
 
@@ -19,6 +20,7 @@ from analysis.measures.verdicts import LEAST_MARGIN, judge
 from core.domain import Comparison
 from tests.cells import Repeats, cells
 from tests.statistics_simulation import DISTRIBUTIONS, as_pairs, campaign, draw
+from tests.unit.samples import Sample, table2
 
 pytestmark = pytest.mark.thorough
 
@@ -189,6 +191,31 @@ def test_a_mixture_is_mixed_by_the_right_split(share: int, gain: float, others: 
     print(f"\nmixture of {gain} and {others}:", {name: count / times for name, count in found.items()})
     assert found["mixed by limiter"] >= 0.8 * times
     assert not found["equivalent"] and found["slower"] <= 0.001 * times
+
+
+@cells("at_byte", every=[True, False], quick=[True, False])
+def test_a_byte_budget_costs_no_power(at_byte: bool, repeats: Repeats) -> None:
+    """A fifth of 48 domains has files above `max_bytes`, and one configuration is 1.3 times as fast: the times to the
+    same byte are known. Where only bounds were used, as for a time budget, the median would be one, too."""
+    times, found = repeats(quick=20, soak=1000), Counter[str]()
+    for seed in range(times):
+        rng = np.random.default_rng([seed, 48])
+        samples = []
+        for number in range(48):
+            run, is_cut = f"d{number}/0", number % 5 == 0
+            for name, speed in (("A", 1.3), ("B", 1.0)):
+                took = float(rng.lognormal(0, 0.2)) / speed
+                high = math.inf if is_cut else took
+                samples.append(
+                    Sample(run=run, domain=run, configuration=name, low=took, high=high, at_byte=is_cut and at_byte)
+                )
+        (row,) = table2(samples, [AB])
+        found.update({str(row.verdict): 1, "sure": row.size is Size.AT_LEAST, "known": row.median.value is not None})
+    print(f"\nbyte budgets, at_byte {at_byte}:", {name: count / times for name, count in found.items()})
+    if at_byte:
+        assert found["faster"] == found["known"] == times and found["sure"] >= 0.99 * times
+    else:
+        assert found["known"] < 0.5 * times
 
 
 @cells("domains,runs", every=[(40, 1), (165, 1), (80, 3)], quick=[(165, 1)])

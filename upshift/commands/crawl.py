@@ -188,6 +188,9 @@ def _run(options: CrawlOptions, *, as_json: bool) -> CrawlSummary:
     from core.terminal import show_progress
     from crawler.run import crawl
 
+    if options.source.is_file():  # else it is refused
+        reads, written = (options.source, options.ca_file), (options.out, options.ledger)
+        arguments.give_up_rights(reads=reads, lists=options.block_lists, written=written)
     with show_progress(as_json=as_json) as progress:
         return crawl(options, progress)
 

@@ -133,6 +133,14 @@ def collect(
     free: Annotated[
         bool | None, typer.Option("--free/--keep", help="Remove captures on the hosts once they are verified here.")
     ] = None,
+    captures: Annotated[
+        bool | None,
+        typer.Option(
+            "--with-captures/--without-captures",
+            help="Captures stay on the hosts, which have inspected them: journals have what they found, a few kB for "
+            "each download. upshift inspect here needs the Upshift that the hosts have. Default: with them.",
+        ),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Copy the results of all hosts into one campaign folder on this machine, every file verified by its hash.
@@ -140,6 +148,11 @@ def collect(
     Any number of times, while the campaign runs, too: only what is new is copied. A host is trusted with its own
     results only: what the plan of this machine cannot need is refused, and the other hosts are collected.
     """
+    copied = fleet.shared("collect_without_captures").lower() != "true" if captures is None else captures
+    freed = (copied and fleet.shared("collect_free").lower() == "true") if free is None else free
+    if freed and not copied:
+        what = "captures that stay on the hosts must not be removed"
+        raise UsageError(what, where="--free", remedy="add --with-captures")
     into = fleet.required("collect_into", "a folder on this machine")
     name = fleet.campaign(campaign)
     folder = Path(into) / name
@@ -147,8 +160,8 @@ def collect(
         fleet_plan.write_own(folder, fleet_plan.planned(fleet))
     else:
         fleet_plan.require_own(folder, name)
-    freed = fleet.shared("collect_free").lower() == "true" if free is None else free
     variables = {"campaign_name": name, "collect_into": into, "collect_free": freed}
+    variables["collect_without_captures"] = not copied
     verdicts = play("collect", fleet, variables, as_json=json)
     fleet_report.show(verdicts, as_json=json, done=f"collected into {folder}")
     fleet_report.require_all(verdicts, campaign=name)

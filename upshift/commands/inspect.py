@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json as json_format
 import sys
 import time
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -48,6 +49,21 @@ def inspect(
             "which this very code has not looked yet, right after the measurement run.",
         ),
     ] = False,
+    captures: Annotated[
+        str | None,
+        typer.Option(
+            metavar="s3://BUCKET/PREFIX",
+            help="Read captures from S3 (credentials, region and AWS_ENDPOINT_URL as for the AWS SDKs). Default: DIR.",
+        ),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="tcp://HOST:8786",
+            help="Read captures by the workers of this Dask scheduler (extra scale), which have the same Upshift and "
+            "see DIR under the same path. Default: threads of this machine.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Progress and one result per folder as JSON lines.")] = False,
 ) -> None:
     """Make downloads.parquet with KPIs and the proof of treatment again, from journals and captures.
@@ -61,11 +77,25 @@ def inspect(
     if out is not None:
         link_together(folders, out)
         folders = [out]
+    if captures is not None and len(folders) > 1:
+        raise UsageError("a prefix has captures of one folder", where="--captures", remedy="inspect one DIR at a time")
+    if scheduler is not None and jobs is not None:
+        raise UsageError("it is for threads of this machine", where="--jobs", remedy="leave it out with --scheduler")
     inspections = []
-    for folder in folders:
-        with progress_display.show_progress(as_json=json) as progress:
-            inspections.append(inspect_campaign(folder, factors=FACTORS, progress=progress, jobs=jobs, again=again))
-        typer.echo(dumps(asdict(inspections[-1])) if json else inspections[-1].sentence())
+    with contextlib.ExitStack() as stack:
+        options: dict[str, Any] = {"factors": FACTORS, "jobs": jobs, "again": again}
+        if captures is not None:
+            from analysis.evidence.s3 import InS3
+
+            options["captures"] = InS3.of(captures)
+        if scheduler is not None:
+            from analysis.evidence.cluster import Cluster
+
+            options["cluster"] = stack.enter_context(Cluster(scheduler))
+        for folder in folders:
+            with progress_display.show_progress(as_json=json) as progress:
+                inspections.append(inspect_campaign(folder, progress=progress, **options))
+            typer.echo(dumps(asdict(inspections[-1])) if json else inspections[-1].sentence())
     require_evidence(inspections)
 
 

@@ -281,7 +281,7 @@ def figures(
     from analysis.report import figures as drawing
     from analysis.report import findings
 
-    data = dataset.load_few(folders)
+    data = dataset.load(folders)
     selection = Selection(unproven=unproven, unlimited_only=unlimited_only)
     written = drawing.write(data, output_folder(folders, out) / "figures", selection=selection)
     if as_json:
@@ -312,8 +312,8 @@ def report(
     Its path is printed, and on standard error its first screen: the question, the answer for each comparison, the noise
     floor.
 
-    It shows single downloads, 10 kB of memory each, so at most 500,000: of a larger campaign name some of its folders.
-    `upshift tables` and `upshift compare` take any number.
+    Of any number of downloads: tables and figures are of all of them; what lists, drawings and targets leave out is
+    told there.
     """
     from analysis.measures import dataset
     from analysis.measures.folders import output_folder
@@ -321,7 +321,7 @@ def report(
     from analysis.measures.selection import Selection
     from analysis.report import report as reporting
 
-    data = dataset.load_few(folders)
+    data = dataset.load(folders)
     path = output_folder(folders, out) / "report" / "index.html"
     selection = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
     options = reporting.ReportOptions(metric=Metric(metric.value), selection=selection, targets=targets)

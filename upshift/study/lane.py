@@ -29,6 +29,8 @@ CENSORED_S = 60.0
 LATE_MS, LATE_SHARE = 1.0, 0.01
 """A repetition is void if programs waited for a processor, or the emulator was late, for more than the larger of these
 [ms, share of its time]."""
+STRETCHED = 0.05
+"""A repetition of `grow` is void if the client was so busy that its ACKs left out a larger share of the segments."""
 FILL_S = 60.0
 FILLED = 0.95
 """An elephant has filled its link after a drop and this share of the rate over `RTTS` round trips."""
@@ -165,7 +167,7 @@ class Lane:
             flows = [flow for flow in flows if {flow["sport"], flow["dport"]} & metrics["ports"]]
         metrics["drops"] = sum(flow["loss"] + flow["tail"] + flow["aqm"] for flow in flows)
         late_ms = max((flow["lateness_max_ns"] for flow in flows), default=0) / 1e6
-        reason = self._fault(before, waited_ms, late_ms, metrics["spent_ms"])
+        reason = self._fault(before, waited_ms, late_ms, metrics["spent_ms"]) or _stretched(knobs, metrics)
         self._rest(knobs, chance.random())
         if ended is Ending.CENSORED:
             return RepetitionEnd(ending=ended, reason=f"longer than {CENSORED_S:g} s", metrics=metrics)
@@ -222,6 +224,7 @@ class Lane:
             "retransmissions": sum(end["retransmissions"] for end in ends) if ends else None,
             "timeouts": None if not ends or ends[0]["timeouts"] is None else sum(end["timeouts"] for end in ends),
             "window": max((end["window"] for end in ends), default=None),
+            "stretched": sum(end.get("stretched", 0) for end in ends),
             **{name: reply.get(name) for name in ("neighbour_mbit", "voice_p50_ms", "voice_p99_ms", "voice_lost")},
         }
         return metrics, reply["waited_s"] * 1e3 + sum(end["waited_ns"] for end in ends) / 1e6, ending
@@ -276,6 +279,14 @@ class Lane:
         if wanted != self._present:
             linux.write_sysctls(self._node.run, wanted, present=self._present)
             self._present = wanted
+
+
+def _stretched(knobs: Knobs, metrics: Mapping[str, Any]) -> str:
+    """Why growth per ACK was not what it would be on a quiet host; empty if it was."""
+    segments = sum(math.ceil(size / MSS) for size in (knobs.html, *knobs.objects))
+    if metrics.get("stretched", 0) <= STRETCHED * segments:
+        return ""
+    return f"the client was busy: its ACKs left out {metrics['stretched']} of {segments} segments"
 
 
 def rounds(knobs: Knobs, time_ms: float) -> float:

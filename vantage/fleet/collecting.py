@@ -75,6 +75,8 @@ class Job:
     """Options of rsync that say how the host is reached."""
     disk_limit: str = ""
     """The host's own; empty: the campaign's."""
+    captures: bool = True
+    """Whether captures are copied: without them, what hosts found in them arrives with the journal."""
     last: bool = False
     """Another snapshot has been taken, so what is not as it was on the host is a fault."""
 
@@ -111,7 +113,8 @@ def collect(job: Job, needs: Needs) -> Collected:
     with _only_one(job) as lock:
         content = _list(job, needs, lock)
         offer = judged(parse_json(content.decode(errors="replace"), where=job.host, remedy=_LOOK), job.host, needs)
-        wanted = [file for file in offer.captures if not is_same(job.home / file.path, file)]
+        offered = offer.captures if job.captures else ()
+        wanted = [file for file in offered if not is_same(job.home / file.path, file)]
         _check_count(job, offer, needs)
         _sweep(job.staging / CAPTURES, {Path(file.path).name for file in wanted})
         bytes_ = sum(file.bytes for file in (*offer.small, *offer.small, *wanted))

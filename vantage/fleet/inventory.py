@@ -23,7 +23,7 @@ LOCAL = "local"
 PATHS = ("vantage_bundles", "campaign_file", "campaign_targets", "campaign_opt_out", "collect_into")
 """Variables that are paths on the control machine, relative to the inventory's folder."""
 
-SHARED = (*PATHS, "campaign_name", "campaign_isolation", "collect_free")
+SHARED = (*PATHS, "campaign_name", "campaign_isolation", "collect_without_captures", "collect_free")
 """Variables with one value for the whole fleet."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")

@@ -70,11 +70,13 @@ _FIELDS = (
 )
 _INFO = {
     "mss": ("I", 16),
+    "unacked": ("I", 24),
     "window": ("I", 80),
     "retransmissions": ("I", 100),
-    "bytes_acked": ("Q", 120),
     "segments_in": ("I", 140),
+    "unsent": ("I", 144),
     "data_segments_in": ("I", 152),
+    "data_segments_out": ("I", 156),
     "timeouts": ("H", 240),
 }
 """Name -> type and place in struct tcp_info (include/uapi/linux/tcp.h); the last is there from Linux 6.7 on."""
@@ -103,7 +105,7 @@ def tcp_info(connection: socket.socket) -> tuple[int, int, float, int]:
     return raw[0], mss, rtt_us / 1e6, cwnd
 
 
-def read_info(connection: socket.socket) -> dict[str, int | None]:
+def read_info(connection: socket.socket) -> dict[str, Any]:
     """The fields of `_INFO`; None for one that this kernel does not have."""
     raw = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
     return {
@@ -122,6 +124,9 @@ def run_delay_ns() -> int:
 class OwnWindow:
     """A congestion window that a program keeps, in slow start and without loss, under a larger one of the kernel.
 
+    It grows when Linux's does: where it was the limit, or is below twice the most that was in flight
+    (net/ipv4/tcp_output.c, tcp_cwnd_validate; include/net/tcp.h, tcp_is_cwnd_limited).
+
     Args:
         how: it grows by 1 segment per ACK (`acks`), or by what an ACK acknowledges, up to 2 (`two`: RFC 3465, L = 2).
         segments: its initial size.
@@ -129,29 +134,43 @@ class OwnWindow:
 
     def __init__(self, connection: socket.socket, *, how: str, segments: int) -> None:
         self._connection, self._per_ack, self.segments = connection, 2 if how == "two" else 1, segments
-        self._sent = self._flight = 0
-        self._base = self._last = read_info(connection)
-        self.mss = self._base["mss"] or 1
+        self._last = self._now = read_info(connection)
+        self.mss = self._last["mss"] or 1
+        self.stretched = 0  # segments beyond two of an ACK, which a busy receiver leaves out
+        # Whether the window was the limit, else the most in flight; until which segment this counts.
+        self._limited, self._most, self._seen_until = False, 0, 0
 
     def room(self) -> int:
-        """Bytes that may be sent now."""
-        last, self._last = self._last, read_info(self._connection)
-        acks, segments = self._acks(self._last) - self._acks(last), -(-self._acked(self._last, last) // self.mss)
-        # As in Linux (tcp_is_cwnd_limited): no more than twice what was last in flight, else it was not the limit.
-        most = max(self.segments, min(2 * self._flight, MOST_GROWN))
-        self.segments = min(self.segments + min(self._per_ack * acks, segments), most)
-        return self.segments * self.mss - (self._sent - self._acked(self._last, self._base))
+        """Segments that may be sent now, after the growth by the ACKs that have arrived."""
+        last, now = self._last, read_info(self._connection)
+        if (segments := _acked(now) - _acked(last)) > 0:
+            requests = now["data_segments_in"] - last["data_segments_in"]
+            acks = now["segments_in"] - last["segments_in"] - requests
+            # A request acknowledges, too, where the ACKs cannot have: they have at most two segments each (RFC 5681).
+            acks = max(acks + (requests if segments > 2 * acks else 0), 1)
+            self.stretched += max(segments - 2 * acks, 0)
+            self._grow(acks, segments)
+            self._last = now
+        self._now, self._flight = now, int(now["unacked"] - (-now["unsent"] // self.mss))
+        return self.segments - self._flight
 
     def sent(self, size: int) -> None:
-        """Counts what was sent [bytes]."""
-        self._sent += size
-        self._flight = -(-(self._sent - self._acked(self._last, self._base)) // self.mss)
+        """Counts what was sent since `room` [bytes]."""
+        flight = self._flight - (-size // self.mss)
+        limited = flight >= self.segments
+        if _acked(self._now) >= self._seen_until or limited or (not self._limited and flight > self._most):
+            self._limited, self._most, self._seen_until = limited, flight, _acked(self._now) + flight
 
-    def _acks(self, info: Mapping[str, int | None]) -> int:
-        return (info["segments_in"] or 0) - (info["data_segments_in"] or 0)
+    def _grow(self, acks: int, segments: int) -> None:
+        left, step = min(self._per_ack * acks, segments), min(self._per_ack, -(-segments // acks))
+        while left > 0 and (self._limited or self.segments < 2 * self._most):
+            self.segments = min(self.segments + min(step, left), MOST_GROWN)
+            left -= step
 
-    def _acked(self, info: Mapping[str, int | None], since: Mapping[str, int | None]) -> int:
-        return (info["bytes_acked"] or 0) - (since["bytes_acked"] or 0)
+
+def _acked(info: Mapping[str, Any]) -> int:
+    """Segments that the peer has acknowledged, as none is lost."""
+    return int(info["data_segments_out"] - info["unacked"])
 
 
 class SenderHandler(BaseHTTPRequestHandler):
@@ -201,7 +220,9 @@ class SenderHandler(BaseHTTPRequestHandler):
             return _page("302 Found", b"", f"Location: {location}", "Set-Cookie: upshift=lab; Path=/")
         if "info" in query:
             document = {**read_info(self.connection), "waited_ns": self._waited_ns}
-            document |= {"window": self._own.segments} if self._own else {}
+            if self._own:
+                self._own.room()  # the last ACKs count
+                document |= {"window": self._own.segments, "stretched": self._own.stretched}
             return _page("200 OK", json.dumps(document).encode())
         if total := query.get("answer"):
             return _exact(int(total))
@@ -246,11 +267,11 @@ class SenderHandler(BaseHTTPRequestHandler):
         own = self._own = self._own or OwnWindow(self.connection, how=how, segments=window)
         sent, until = 0, time.monotonic() + IDLE_S
         while sent < len(answer) and time.monotonic() < until:
-            left = len(answer) - sent
-            room = own.room()
-            if room >= min(own.mss, left):
-                size = left if room >= left else room // own.mss * own.mss
-                self.connection.sendall(answer[sent : sent + size])
+            left, size = len(answer) - sent, own.room() * own.mss
+            if size > 0:
+                size = min(left, size)
+                # PSH ends an answer alone, as if it had been written at once: a receiver may acknowledge it at once.
+                self.connection.sendall(answer[sent : sent + size], socket.MSG_MORE if size < left else 0)
                 own.sent(size)
                 sent += size
             else:

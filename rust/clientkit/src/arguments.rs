@@ -47,6 +47,9 @@ pub(crate) struct Common {
     /// Body bytes after which the download is censored [default: no limit]
     #[arg(long, value_name = "N")]
     max_bytes: Option<u64>,
+    /// Body bytes for which memory is provided before the clock starts [default: 80 MiB]
+    #[arg(long, value_name = "N")]
+    expected_bytes: Option<u64>,
     /// The header of that name [default: upshift-PROGRAM/VERSION]
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = header_value)]
     user_agent: Option<String>,
@@ -93,6 +96,8 @@ pub struct Request {
     pub budget: Duration,
     /// Body bytes after which the download is censored.
     pub max_bytes: Option<u64>,
+    /// Body bytes for which memory is provided before the clock starts.
+    pub expected_bytes: Option<u64>,
     /// The header of that name.
     pub user_agent: String,
     /// Which addresses may be contacted.
@@ -133,6 +138,7 @@ impl Common {
             ca: ca.ok_or(UsageError::NoCaFile)?,
             budget: self.budget_s,
             max_bytes: self.max_bytes,
+            expected_bytes: self.expected_bytes,
             user_agent: self.user_agent.unwrap_or(agent),
             reach: Reach::new(self.allow, environment)?,
             run_as: self.run_as.unwrap_or_default(),

@@ -14,6 +14,7 @@ const BLOCK: usize = 1 << 20;
 const KEPT_BLOCKS: usize = 64;
 /// Blocks that are free when the second thread starts. With the kept ones, this bounds the memory.
 const QUEUED_BLOCKS: usize = 16;
+const MOST_BLOCKS: usize = KEPT_BLOCKS + QUEUED_BLOCKS;
 
 /// Takes a body in as it arrives; its SHA-256 afterwards. `downloader/programs/body.py` does the same.
 pub(crate) struct Body {
@@ -21,6 +22,8 @@ pub(crate) struct Body {
     free: Receiver<Vec<u8>>,
     full: Sender<Vec<u8>>,
     filled: usize,
+    /// Blocks that may still be made.
+    spare: usize,
     work: Work,
 }
 
@@ -36,13 +39,17 @@ struct Hasher {
 }
 
 impl Body {
-    /// Nothing yet, and `most` bytes at most. All memory is written once, so that the kernel provides it now: before the
-    /// clock starts. A page fault for every 4 KiB of the body costs as much as hashing it.
-    pub(crate) fn new(most: Option<u64>) -> Self {
-        let needed = most.and_then(|most| usize::try_from(most).ok());
-        let blocks = needed.map_or(usize::MAX, |needed| needed / BLOCK + 1);
+    /// Nothing yet; `most` bytes at most, and `expected` ones if that is known. So much memory is written once, so that
+    /// the kernel provides it now: before the clock starts. A page fault for every 4 KiB of the body costs as much as
+    /// hashing it. A longer body takes more as it arrives.
+    pub(crate) fn new(most: Option<u64>, expected: Option<u64>) -> Self {
+        let known = [most, expected].into_iter().flatten();
+        let blocks = known
+            .filter_map(|size| usize::try_from(size).ok())
+            .map(|size| size / BLOCK + 1)
+            .fold(MOST_BLOCKS, usize::min);
         let (give_back, free) = channel();
-        for _ in 0..blocks.min(KEPT_BLOCKS + QUEUED_BLOCKS) {
+        for _ in 0..blocks {
             let mut block = black_box(vec![1; BLOCK]);
             block.clear();
             let _ = give_back.send(block); // the receiver is here
@@ -57,6 +64,7 @@ impl Body {
             free,
             full,
             filled: 0,
+            spare: MOST_BLOCKS - blocks,
             work,
         }
     }
@@ -92,7 +100,13 @@ impl Body {
         }
         // Who hashes lives as long as this sender.
         let _ = self.full.send(mem::take(&mut self.block));
-        self.block = next(&self.free);
+        self.block = match self.free.try_recv() {
+            Err(_) if self.spare > 0 => {
+                self.spare -= 1;
+                Vec::with_capacity(BLOCK)
+            }
+            free => free.unwrap_or_else(|_| next(&self.free)),
+        };
     }
 
     fn begin_beside(&mut self) {
@@ -153,8 +167,13 @@ mod tests {
             (KEPT + 100 * BLOCK + 7, 65_535, true),
         ] {
             let bytes: Vec<u8> = (0..=250).cycle().take(size).collect();
-            for most in [None, Some(size as u64)] {
-                let mut body = Body::new(most);
+            for (most, expected) in [
+                (None, None),
+                (Some(size as u64), None),
+                (None, Some(0)),
+                (None, Some(3)),
+            ] {
+                let mut body = Body::new(most, expected);
                 for part in bytes.chunks(piece) {
                     body.add(part);
                 }
@@ -172,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_body_that_nobody_asks_about_ends_its_thread() {
-        let mut body = Body::new(None);
+        let mut body = Body::new(None, None);
         body.add(&vec![0; (KEPT_BLOCKS + 1) * BLOCK]);
         let Work::Beside(thread) = body.work else {
             panic!("no second thread")

@@ -232,6 +232,7 @@ mod tests {
             ca: "ca.pem".into(),
             budget: Duration::from_secs(1),
             max_bytes: None,
+            expected_bytes: None,
             user_agent: "me".to_owned(),
             reach: Reach::default(),
             run_as: User::default(),
@@ -272,7 +273,7 @@ mod tests {
     fn a_hash_only_when_complete() {
         for complete in [true, false] {
             let mut record = record();
-            let mut response = Response::new(None);
+            let mut response = Response::new(None, None);
             response.on_body(b"abc", Duration::from_micros(1_234_567));
             record.absorb(response, "3", complete);
             assert_eq!(record.body_sha256.is_some(), complete);

@@ -58,9 +58,10 @@ pub struct Response {
 }
 
 impl Response {
-    /// Nothing has been received yet; after `max_bytes` of the body the download is censored.
+    /// Nothing has been received yet; after `max_bytes` of the body the download is censored. Memory is provided now,
+    /// for `expected_bytes` where they are known.
     #[must_use]
-    pub fn new(max_bytes: Option<u64>) -> Self {
+    pub fn new(max_bytes: Option<u64>, expected_bytes: Option<u64>) -> Self {
         Self {
             status: None,
             content_length: None,
@@ -71,7 +72,7 @@ impl Response {
             first_byte_at: None,
             last_byte_at: None,
             max_bytes,
-            body: Body::new(max_bytes),
+            body: Body::new(max_bytes, expected_bytes),
         }
     }
 
@@ -238,7 +239,7 @@ mod tests {
     const NOW: Duration = Duration::from_millis(7);
 
     fn answered(max_bytes: Option<u64>, length: Option<&str>) -> Response {
-        let mut response = Response::new(max_bytes);
+        let mut response = Response::new(max_bytes, None);
         let mut fields = vec![(&b":status"[..], &b"200"[..])];
         fields.extend(length.map(|length| (&b"content-length"[..], length.as_bytes())));
         assert_eq!(response.on_headers(&fields, NOW), None);
@@ -271,7 +272,7 @@ mod tests {
             Some(Failure::LengthMismatch)
         );
         assert_eq!(
-            Response::new(None).on_finished().failure,
+            Response::new(None, None).on_finished().failure,
             Some(Failure::ProtocolError)
         );
     }
@@ -338,7 +339,7 @@ mod tests {
                     .iter()
                     .map(|value| (&b"content-length"[..], value.as_bytes())),
             );
-            let verdict = Response::new(None).on_headers(&fields, NOW);
+            let verdict = Response::new(None, None).on_headers(&fields, NOW);
             let failure = verdict.and_then(|verdict| verdict.failure);
             let expected = (!valid).then_some(Failure::ProtocolError);
             assert_eq!(failure, expected, "{values:?}");
@@ -347,7 +348,7 @@ mod tests {
 
     #[test]
     fn status_interim_and_trailers() {
-        let mut response = Response::new(None);
+        let mut response = Response::new(None, None);
         assert_eq!(
             response.on_headers(&[(&b":status"[..], &b"103"[..])], NOW),
             None
@@ -366,13 +367,13 @@ mod tests {
             "trailers"
         );
         assert_eq!(response.status, Some(301));
-        let broken = Response::new(None).on_headers(&[(&b":status"[..], &b"x"[..])], NOW);
+        let broken = Response::new(None, None).on_headers(&[(&b":status"[..], &b"x"[..])], NOW);
         assert_eq!(broken.unwrap().failure, Some(Failure::ProtocolError));
     }
 
     #[test]
     fn few_headers_are_kept_and_cleaned() {
-        let mut response = Response::new(None);
+        let mut response = Response::new(None, None);
         let long = "x".repeat(300);
         let fields = [
             (&b":status"[..], &b"200"[..]),

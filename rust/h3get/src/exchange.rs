@@ -30,7 +30,7 @@ impl Exchange {
         Self {
             http: None,
             is_sent: false,
-            response: Response::new(request.max_bytes),
+            response: Response::new(request.max_bytes, request.expected_bytes),
             is_complete: false,
             body: vec![0; RECEIVE_SIZE],
             dump,

@@ -50,7 +50,8 @@ async fn prepare_and_run(
         link.clone(),
         Arc::new(TokioRuntime),
     )?;
-    let response = Response::new(request.max_bytes); // takes its memory now, before the clock starts
+    // Takes its memory now, before the clock starts.
+    let response = Response::new(request.max_bytes, request.expected_bytes);
     confine(Some(request.port), request.run_as).map_err(SetupError::Confine)?;
     let connecting = endpoint.connect_with(config, peer, &request.url.host)?;
     let clock = link.started().await;
