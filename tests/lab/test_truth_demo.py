@@ -201,7 +201,7 @@ def test_the_tables_are_printed(demo: Demo) -> None:
         "ALL vs BL",
         "ALL vs WS",
         "quiche vs ALL",
-        "WS vs quiche",
+        "BL2 vs ALL",
     ):
         assert row in printed
     assert str(demo.out / "report" / "index.html") in printed.replace("\n", "")
