@@ -94,7 +94,7 @@ class Fleet:
         name: str = NAME,
         hosts: Sequence[str] | None = None,
         iterations: int = 1,
-        slot_s: int = 34,
+        slot_s: int = 45,
         isolation: str = "netns",
         more: Mapping[str, Any] | None = None,
     ) -> None:
