@@ -6,12 +6,13 @@ they have decompressed if a file is truncated (EOFError), and `zstandard`'s read
 
 from __future__ import annotations
 
+import abc
 import bz2
 import stat
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from core.errors import UsageError, unreadable
 
@@ -28,28 +29,27 @@ _BZ2_BLOCK = bytes.fromhex("314159265359")
 _BZ2_END = bytes.fromhex("177245385090")
 
 
-class _Inflater(Protocol):
+class _Inflater(abc.ABC):
     """One member of a compressed file."""
 
+    _inflater: Any
+
     @property
-    def eof(self) -> bool: ...
+    def eof(self) -> bool:
+        return bool(self._inflater.eof)
+
     @property
-    def unused_data(self) -> bytes: ...
+    def unused_data(self) -> bytes:
+        return bytes(self._inflater.unused_data)
+
+    @abc.abstractmethod
     def pieces(self, data: bytes) -> Iterator[bytes]:
         """The decompressed form of these bytes, in pieces."""
 
 
-class _Zlib:
+class _Zlib(_Inflater):
     def __init__(self) -> None:
         self._inflater = zlib.decompressobj(wbits=31)
-
-    @property
-    def eof(self) -> bool:
-        return self._inflater.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._inflater.unused_data
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
         # After the end, `unconsumed_tail` may repeat `unused_data`.
@@ -58,17 +58,9 @@ class _Zlib:
             data = self._inflater.unconsumed_tail
 
 
-class _Bz2:
+class _Bz2(_Inflater):
     def __init__(self) -> None:
         self._inflater = bz2.BZ2Decompressor()
-
-    @property
-    def eof(self) -> bool:
-        return self._inflater.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._inflater.unused_data
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
         yield self._inflater.decompress(data, PLAIN_PIECE_BYTES)
@@ -76,22 +68,22 @@ class _Bz2:
             yield self._inflater.decompress(b"", PLAIN_PIECE_BYTES)
 
 
-class _Zstd:
+class _Zstd(_Inflater):
     def __init__(self) -> None:
         import zstandard  # imported here: it belongs to the extra `crawl`, and most RIBs are gz or bz2
 
         self._inflater = zstandard.ZstdDecompressor().decompressobj()
-        self.unused_data = b""
+        self._rest = b""
 
     @property
-    def eof(self) -> bool:
-        return self._inflater.eof
+    def unused_data(self) -> bytes:
+        return self._rest
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
         for start in range(0, len(data), _ZSTD_PIECE_BYTES):
             yield self._inflater.decompress(data[start : start + _ZSTD_PIECE_BYTES])
             if self._inflater.eof:
-                self.unused_data = self._inflater.unused_data + data[start + _ZSTD_PIECE_BYTES :]
+                self._rest = self._inflater.unused_data + data[start + _ZSTD_PIECE_BYTES :]
                 return
 
 

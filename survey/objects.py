@@ -31,7 +31,7 @@ IN_2010 = {"10 segments": 90.0}
 """N. Dukkipati et al., An Argument for Increasing TCP's Initial Congestion Window (ACM CCR 40(3), 2010), section 2."""
 
 
-class Size(NamedTuple):
+class ObjectSize(NamedTuple):
     """One object, or one page with its objects."""
 
     domain: str
@@ -40,21 +40,21 @@ class Size(NamedTuple):
     """It has at least so many bytes."""
 
 
-def _sized(records: Iterable[PageObject]) -> list[Size]:
-    return [Size(r.domain, r.size_bytes, r.size_is_lower_bound) for r in records if r.size_bytes is not None]
+def _sized(records: Iterable[PageObject]) -> list[ObjectSize]:
+    return [ObjectSize(r.domain, r.size_bytes, r.size_is_lower_bound) for r in records if r.size_bytes is not None]
 
 
-def _pages(records: Sequence[PageObject]) -> list[Size]:
+def _pages(records: Sequence[PageObject]) -> list[ObjectSize]:
     """The start pages that were measured, each with those of its objects that were: its part at its own address."""
     sums: Counter[str] = Counter()
     for record in records:
         sums[record.domain] += record.size_bytes or 0
     bounds = {record.domain for record in records if record.size_is_lower_bound}
     measured = [r.domain for r in records if r.is_page and r.size_bytes is not None]
-    return [Size(domain, sums[domain], domain in bounds) for domain in measured]
+    return [ObjectSize(domain, sums[domain], domain in bounds) for domain in measured]
 
 
-def _groups(records: Sequence[PageObject]) -> Iterator[tuple[str, list[Size]]]:
+def _groups(records: Sequence[PageObject]) -> Iterator[tuple[str, list[ObjectSize]]]:
     """Objects and pages of the top, of all; objects per kind, per provider. Groups without any are left out."""
     tops: list[tuple[str, Sequence[PageObject]]] = [
         (f"top {end}", [r for r in records if r.rank is not None and r.rank <= end]) for end in TOPS
@@ -70,7 +70,7 @@ def _groups(records: Sequence[PageObject]) -> Iterator[tuple[str, list[Size]]]:
         yield f"at {provider}", _sized(r for r in records if r.provider == provider)
 
 
-def groups(records: Sequence[PageObject]) -> dict[str, list[Size]]:
+def groups(records: Sequence[PageObject]) -> dict[str, list[ObjectSize]]:
     """Name of a group -> its sizes."""
     return {name: sizes for name, sizes in _groups(records) if sizes}
 
@@ -84,7 +84,7 @@ def share_by_domain(domains: Iterable[str], counts: Iterable[bool]) -> Share:
     return clustered((count, n) for count, n in by_domain.values())
 
 
-def _below(sizes: Sequence[Size], most: int) -> Share:
+def _below(sizes: Sequence[ObjectSize], most: int) -> Share:
     return share_by_domain((s.domain for s in sizes), (s.bytes <= most and not s.bound for s in sizes))
 
 

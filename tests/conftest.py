@@ -23,6 +23,14 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
+LONGEST = (
+    *("test_truth_demo", "test_sender_watch", "test_proof_lab", "test_host_signals", "test_kill_run", "test_survey_iw"),
+    *("test_disk_limits", "test_kill_parts", "test_archive", "test_analysis_report", "test_report_browser"),
+    *("test_fleet_collect", "test_inspect_folder", "test_faults_input", "test_same_place", "test_survey_cdn_iw"),
+    *("test_download_run", "test_fleet_runs", "test_resumed_with_new_files", "test_failure_words", "test_budget_lab"),
+)
+"""Test files of contract and lab that take longest: they come first, so that no worker is left alone with one."""
+
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
@@ -31,6 +39,12 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip(f"the sample inputs in {path} are not on this machine")
     return path
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first (scripts/test makes xdist keep that order)."""
+    ranks = {name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

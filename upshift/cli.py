@@ -221,6 +221,15 @@ def _say_how_to_go_on() -> None:
         print(f"upshift: to resume: {command}", file=sys.stderr)  # noqa: T201
 
 
+class _WithoutPandas:
+    """No command needs pandas. Where it is installed, pyarrow would import it for the first array, in half a second."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:  # noqa: ARG002 - its form
+        """Raises ModuleNotFoundError for pandas, finds nothing else."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError("upshift does not use pandas", name=fullname)
+
+
 def main() -> None:
     """Runs the command line; turns our errors into one sentence and an exit code.
 
@@ -228,6 +237,7 @@ def main() -> None:
     a retry may mend, 130 stopped by a signal or as asked.
     """
     signals.install()
+    sys.meta_path.insert(0, _WithoutPandas())
     try:
         app(prog_name="upshift")
     except UpshiftError as error:

@@ -85,15 +85,6 @@ class InS3:
             raise self._fault(error) from None
         raise PlaceError(missing, where=self.where, remedy="name what was given to rclone copy")
 
-    def has(self, name: str) -> bool:
-        """Whether a capture is there."""
-        from pyarrow.fs import FileType
-
-        try:
-            return bool(_files(self.endpoint, self.region).get_file_info(self._key(name)).type == FileType.File)
-        except OSError as error:
-            raise self._fault(error) from None
-
     @contextmanager
     def opened(self, name: str) -> Iterator[Path]:
         """A copy without a name in the temporary folder: nothing is left of it, even after SIGKILL."""

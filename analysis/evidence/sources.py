@@ -61,10 +61,6 @@ class Captures(Protocol):
         """Raises PlaceError if that place cannot be seen from this process."""
         ...
 
-    def has(self, name: str) -> bool:
-        """Whether a capture is there."""
-        ...
-
     def opened(self, name: str) -> AbstractContextManager[Path]:
         """A file with the capture, to read meanwhile; there is none at the path if the capture is missing."""
         ...
@@ -82,24 +78,42 @@ class OnDisk:
             remedy = "mount it under the same path, or give --captures s3://BUCKET/PREFIX"
             raise PlaceError("there is no such folder", where=str(self.folder), remedy=remedy)
 
-    def has(self, name: str) -> bool:
-        """Whether a capture is there."""
-        return (self.folder / name).exists()
-
     def opened(self, name: str) -> AbstractContextManager[Path]:
         """The capture where it is."""
         return nullcontext(self.folder / name)
 
 
 def evidence_of(run: Run, captures: Captures, factors: Mapping[str, Proven], *, again: bool) -> Evidence:
-    """The evidence of a run: from the journal where that is enough (`from_journal`), else from its capture."""
+    """The evidence of a run: from the journal where it says as much as the capture, else from that.
+
+    That is so if today's code made the findings from the whole capture, and if the capture was dropped and is not here
+    either: it may have been collected before.
+
+    Args:
+        again: a capture that was not dropped has to be read, whoever looked at it.
+    """
     downloads, findings = run
-    recorded = from_journal(findings, downloads, there=lambda: captures.has(str(downloads[0].capture)), again=again)
-    return recorded or from_capture(captures, downloads, factors)
+    if findings is None:
+        return from_capture(captures, downloads, factors)
+    document = json.loads(findings.text)
+    rows = document if isinstance(document, list) else document["rows"]
+    if rows is document and not again and all(row["proof"].get("engine") == ENGINE for row in rows):
+        return from_findings(rows, downloads)
+    return from_capture(captures, downloads, factors, dropped=rows if findings.dropped else None)
 
 
-def from_capture(captures: Captures, downloads: Sequence[Download], factors: Mapping[str, Proven]) -> Evidence:
-    """Evidence from the run's capture. A run without one had no successful DNS look-up, so nothing is lost."""
+def from_capture(
+    captures: Captures,
+    downloads: Sequence[Download],
+    factors: Mapping[str, Proven],
+    *,
+    dropped: Sequence[Any] | None = None,
+) -> Evidence:
+    """Evidence from the run's capture. A run without one had no successful DNS look-up, so nothing is lost.
+
+    Args:
+        dropped: what was found in it before it was dropped, if it was: that counts where it is missing.
+    """
     name = downloads[0].capture
     if name is None:
         return Evidence(rows=inspect_run(downloads, (), factors))
@@ -107,6 +121,8 @@ def from_capture(captures: Captures, downloads: Sequence[Download], factors: Map
         return _lost(downloads, factors, "the capture is not in the vantage point's folder")
     with captures.opened(name) as path:
         if not path.exists():
+            if dropped is not None:
+                return from_findings(dropped, downloads)
             captures.require()
         return from_file(path, downloads, factors)
 
@@ -151,27 +167,6 @@ def inspect_capture(path: Path, downloads: Sequence[Download], *, factors: Mappi
 
 def _is_clean(row: Inspected) -> bool:
     return row.download.outcome == Outcome.OK and row.download.accepted is True
-
-
-def from_journal(
-    findings: RecordedFindings | None, downloads: Sequence[Download], *, there: Callable[[], bool], again: bool
-) -> Evidence | None:
-    """The evidence that the journal has, where the capture cannot say more; None: the capture has to be read.
-
-    That is so if today's code made the findings from the whole capture, and if the capture was dropped.
-
-    Args:
-        there: whether the capture is there: one that was collected before it was dropped elsewhere.
-        again: a capture that was not dropped has to be read, whoever looked at it.
-    """
-    if findings is None:
-        return None
-    document = json.loads(findings.text)
-    whole = isinstance(document, list)
-    rows = document if whole else document["rows"]
-    if whole and not again and all(row["proof"].get("engine") == ENGINE for row in rows):
-        return from_findings(rows, downloads)
-    return from_findings(rows, downloads) if findings.dropped and not there() else None
 
 
 def from_findings(recorded_rows: Sequence[Any], downloads: Sequence[Download]) -> Evidence:

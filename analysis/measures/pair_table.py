@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,8 +68,9 @@ def all_pairs(
     import pyarrow as pa
 
     known = costs.samples(data, metric=metric, selection=selection) if samples is None else samples
-    tables = [_considered(data, known, comparison) for comparison in data.design.comparisons]
-    return pa.concat_tables(tables) if tables else _considered(data, known, Comparison.of("", "")).slice(0, 0)
+    read = cache(data.column)  # each comparison takes its rows of the same few columns
+    tables = [_considered(data, known, comparison, read) for comparison in data.design.comparisons]
+    return pa.concat_tables(tables) if tables else _considered(data, known, Comparison.of("", ""), read).slice(0, 0)
 
 
 def pair_table(
@@ -88,11 +90,15 @@ def pair_table(
             raise UsageError(f"unknown configuration {name!r}", where=where, remedy=use_one_of(name, present))
     declared = (c for c in data.design.comparisons if (c.config, c.vs) == (config, vs))
     comparison = next(declared, Comparison.of(config, vs, Role.EFFECT))
-    table = _considered(data, costs.samples(data, metric=metric, selection=selection), comparison)
+    known = costs.samples(data, metric=metric, selection=selection)
+    table = _considered(data, known, comparison, cache(data.column))
     return table.filter(pc.is_null(table["excluded"]))
 
 
-def _considered(data: Dataset, samples: Samples, comparison: Comparison) -> pa.Table:
+def _considered(
+    data: Dataset, samples: Samples, comparison: Comparison, read: Callable[[str], pa.ChunkedArray]
+) -> pa.Table:
+    """The rows of one comparison; `read` gives a column of `downloads`."""
     import pyarrow as pa
 
     d = data.downloads
@@ -117,13 +123,17 @@ def _considered(data: Dataset, samples: Samples, comparison: Comparison) -> pa.T
         "role": _same(comparison.role.value, count),
         "config": _same(comparison.config, count),
         "vs": _same(comparison.vs, count),
-        "run": data.column("run").take(pa.array(either)),
+        "run": read("run").take(pa.array(either)),
         "vantage": _column(d.runs.vantage[run]),
         "iteration": d.runs.iteration[run],
         "domain": _column(d.runs.domain[run]),
         "provider": _column(d.provider[either]),
         **{f"{name}_row": pa.array(at, mask=at < 0) for name, at in rows.items()},
-        **{f"{name}_{column}": values for name, at in rows.items() for column, values in _of_side(data, at).items()},
+        **{
+            f"{name}_{column}": values
+            for name, at in rows.items()
+            for column, values in _of_side(data, at, read).items()
+        },
         "speedup": pa.array(low, mask=np.isnan(low) | (low != high)),
         "speedup_low": pa.array(low, mask=np.isnan(low)),
         "speedup_high": pa.array(high, mask=np.isnan(high)),
@@ -139,18 +149,16 @@ def _rows(download: Codes, at: Codes) -> Codes:
     return np.where(at < 0, -1, download[at]).astype(np.int64)
 
 
-def _of_side(data: Dataset, rows: Codes) -> dict[str, Any]:
+def _of_side(data: Dataset, rows: Codes, read: Callable[[str], pa.ChunkedArray]) -> dict[str, Any]:
     """`SIDE_COLUMNS` of downloads."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     at = pa.array(rows, mask=rows < 0)
     names = ("connect_s", "tls_s", "first_byte_s", "last_byte_s")
-    connect_s, tls_s, first_byte_s, last_byte_s = (data.column(name).take(at).cast(pa.float64()) for name in names)
+    connect_s, tls_s, first_byte_s, last_byte_s = (read(name).take(at).cast(pa.float64()) for name in names)
     is_quic = pa.array(data.downloads.transport.are("quic")).take(at)
-    limiter = (
-        data.column("limiter").take(at).cast(pa.string()) if "limiter" in data.kpi_units else _same(None, len(rows))
-    )
+    limiter = read("limiter").take(at).cast(pa.string()) if "limiter" in data.kpi_units else _same(None, len(rows))
     handshake_s = pc.if_else(is_quic, connect_s, tls_s)
     return dict(zip(SIDE_COLUMNS, (handshake_s, first_byte_s, last_byte_s, limiter), strict=True))
 

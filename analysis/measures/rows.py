@@ -138,7 +138,7 @@ class Typical:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class SplitPart:
     """Some of a row's runs."""
 
     name: str
@@ -157,7 +157,7 @@ class Split:
     by: SplitBy
     p: float | None
     """Do the effects differ between the parts? None with fewer than two parts of `LEAST_PART` domains."""
-    parts: tuple[Part, ...]
+    parts: tuple[SplitPart, ...]
     """The one with most runs first."""
 
 

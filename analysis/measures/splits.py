@@ -10,7 +10,7 @@ import numpy as np
 
 from analysis.measures.columns import Texts
 from analysis.measures.pairs import Pairs
-from analysis.measures.rows import LEAST_PART, Median, Part, Split, SplitBy
+from analysis.measures.rows import LEAST_PART, Median, Split, SplitBy, SplitPart
 from analysis.measures.statistics.intervals import Floats, Ints, cluster_medians, hodges_lehmann
 from analysis.measures.statistics.tests import differ
 from analysis.measures.verdicts import SIGNIFICANCE
@@ -117,7 +117,7 @@ class SplitParts:
                 ends = hodges_lehmann(self.low[own], self.high[own], confidence=SURE)[2:]
             low, high = math.exp(least[at]), math.exp(most[at])
             parts.append(
-                Part(
+                SplitPart(
                     name=self.names[at],
                     n=int(self.runs[at]),
                     domains=int(sizes[at]),

@@ -117,8 +117,8 @@ INPUTS = (
 
 
 def each_further(members: Sequence[Measured]) -> str:
-    """CPU time and memory for each further `per`: the slope between the smallest and the largest."""
-    small, large = members[0], members[-1]
+    """CPU time and memory for each further `per`: the slope between the two largest."""
+    small, large = members[-2:]
     more = (large.size - small.size) / large.per
     cpu_s, peak_mb = (large.cpu_s - small.cpu_s) / more, (large.peak_mb - small.peak_mb) / more
     return f"{large.name}: {cpu_s:.2f} s of CPU and {peak_mb:.0f} MB for each further {large.per:,} {large.unit}"

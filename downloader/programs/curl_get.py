@@ -33,7 +33,7 @@ from downloader.programs.common import (
     options_from,
     version_of,
 )
-from downloader.programs.kernel import first_packet_at, note_first_packet, socket_drops, tcp_info
+from downloader.programs.kernel import drain, first_packet_at, note_first_packet, socket_drops, tcp_info
 
 VERSIONS = {
     "1.1": pycurl.CURL_HTTP_VERSION_1_1,
@@ -48,9 +48,6 @@ RECEIVE_BUFFER_BYTES = 1 << 24
 
 CHUNK_BYTES = 1 << 19
 """libcurl's largest buffer is 10 MiB; more than this makes no download faster."""
-
-DRAIN_S = 2.0
-"""Time to wait, after the last byte, for the server's FIN, so that it is in the capture. Not included in any time."""
 
 _END_S = 0.3
 """Time to wait, after the last announced byte, for the end of its stream. Not included in any time."""
@@ -358,12 +355,7 @@ class _Download:
             return
         with sock, contextlib.suppress(OSError):
             if not self.over_udp and document.values["outcome"] == Outcome.OK:
-                sock.shutdown(socket.SHUT_WR)
-                until = time.monotonic() + DRAIN_S
-                while (left := until - time.monotonic()) > 0:
-                    sock.settimeout(left)
-                    if not sock.recv(CHUNK_BYTES):
-                        break
+                drain(sock)
 
 
 def download(options: Options, *, http: str, post_quantum: bool, receive_buffer: int) -> Document:

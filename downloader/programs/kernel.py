@@ -5,7 +5,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import time
 from typing import Any
+
+DRAIN_S = 2.0
+"""Time to wait, after the last byte, for the server's FIN, so that it is in the capture. Not included in any time."""
 
 _TCP_INFO = struct.Struct("=8B24L4Q6L")
 """The first 160 bytes of struct tcp_info (include/uapi/linux/tcp.h), which have been the same since Linux 4.6."""
@@ -72,3 +76,13 @@ def first_packet_at(sock: socket.socket) -> float | None:
             seconds, nanoseconds = struct.unpack_from("=qq", data)
             return float(seconds + nanoseconds / 1e9)
     return None
+
+
+def drain(sock: socket.socket) -> None:
+    """Sends a FIN, and waits up to `DRAIN_S` for the peer's. Raises OSError."""
+    sock.shutdown(socket.SHUT_WR)
+    until = time.monotonic() + DRAIN_S
+    while (left := until - time.monotonic()) > 0:
+        sock.settimeout(left)
+        if not sock.recv(1 << 18):
+            break

@@ -14,7 +14,6 @@ import signal
 import socket
 import ssl
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any
@@ -42,13 +41,10 @@ from downloader.programs.common import (
     options_from,
     version_of,
 )
-from downloader.programs.kernel import tcp_info
+from downloader.programs.kernel import drain, tcp_info
 
 CHUNK = 1 << 18
 """Most bytes of one read; a TLS record gives at most 2^14 at a time."""
-
-DRAIN_S = 2.0
-"""Time to wait, after the last byte, for the server's FIN, so that it is in the capture. Not included in any time."""
 
 
 class BudgetSpentError(BaseException):
@@ -278,12 +274,7 @@ def _finish(connection: _Connection, document: Document) -> None:
         if document.values["outcome"] == Outcome.OK and sock is not None:
             if _more_than_asked(sock):
                 document.fail(Failure.LENGTH_MISMATCH, "the server sent more than its Content-Length")
-            observer.shutdown(socket.SHUT_WR)
-            until = time.monotonic() + DRAIN_S
-            while (left := until - time.monotonic()) > 0:
-                observer.settimeout(left)
-                if not observer.recv(CHUNK):
-                    break
+            drain(observer)
     if sock is not None:
         connection.keeper.close()
         sock.close()

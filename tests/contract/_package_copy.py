@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,10 +18,11 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGES = ("upshift", "core", "downloader", "analysis", "vantage", "crawler", "cdn_mapping", "survey")
 
 
-def copy_packages(folder: Path, added: Mapping[str, str]) -> None:
-    """Copies the packages into a folder, and adds new files to them."""
-    for package in PACKAGES:
-        shutil.copytree(REPOSITORY / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+def copy_packages(folder: Path, added: Mapping[str, str], *, only: Sequence[str] = PACKAGES) -> None:
+    """Copies the packages into a folder, with their bytecode, and adds new files to them."""
+    being_written = shutil.ignore_patterns("*.pyc.*")
+    for package in only:
+        shutil.copytree(REPOSITORY / package, folder / package, ignore=being_written)
     for name, text in added.items():
         assert not (folder / name).exists()
         (folder / name).write_text(text)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.contract._package_copy import copy_packages
 
 FACTOR = '''"""Delayed loss recovery (RFC 8985)."""
 
@@ -65,8 +64,7 @@ print(json.dumps({
 
 
 def test_one_file_each(tmp_path: Path) -> None:
-    for package in ("upshift", "downloader"):
-        shutil.copytree(REPOSITORY / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_packages(tmp_path, {}, only=("upshift", "downloader"))
     (tmp_path / "downloader/factors/rack.py").write_text(FACTOR)
     (tmp_path / "downloader/clients/aioquic_small.py").write_text(CLIENT)
     (tmp_path / "c.toml").write_text(
@@ -88,8 +86,7 @@ def test_one_file_each(tmp_path: Path) -> None:
 
 
 def test_a_fault_in_a_plug_in_names_the_module(tmp_path: Path) -> None:
-    for package in ("upshift", "downloader"):
-        shutil.copytree(REPOSITORY / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_packages(tmp_path, {}, only=("upshift", "downloader"))
     for text, said in (("", "rack holds no Factor"), (FACTOR.replace('"rack"', '"sack"'), "two Factors named 'sack'")):
         (tmp_path / "downloader/factors/rack.py").write_text(text)
         code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom downloader import factors\nlist(factors.ALL)"

@@ -93,7 +93,7 @@ def joined(dask: Dask, count: int) -> Cluster:
     return made
 
 
-@cells("runs,workers", every=[(160, 2), (10_000, 3)], quick=[(160, 2)])
+@cells("runs,workers", every=[(96, 2), (10_000, 3)], quick=[(96, 2)])
 def test_workers_are_killed_and_join(
     dask: Dask, found: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: int, workers: int
 ) -> None:

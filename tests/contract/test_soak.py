@@ -18,6 +18,7 @@ import hypothesis
 import pytest
 
 from tests.cells import cells
+from tests.conftest import LONGEST
 from tests.soak_plugin import Result, read_results, table
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -27,6 +28,7 @@ TESTS = """
 import os, pathlib
 import pytest
 from tests.cells import cells
+from tests.conftest import LONGEST
 
 def note(word):
     with open("ran.txt", "a") as handle:
@@ -109,6 +111,8 @@ def test_long():
     done, ran = run(checkout)
     done.assert_outcomes(passed=5, failed=1, skipped=1, deselected=7)
     assert (ran.count("n"), ran.count("d"), ran.count("t")) == (40, 100, 1)
+    _, ran = run(checkout, "--soak", "-k", "test_number_named")
+    assert ran.count("n") == 400
 
 
 def test_it_resumes_with_the_same_sources_only(checkout: pytest.Pytester) -> None:
@@ -202,3 +206,8 @@ def test_results_of_other_sources_and_torn_lines_do_not_count(tmp_path: Path) ->
     path.write_text("\n".join(map(json.dumps, [line, passed, {**line, "tree": "u"}, {"tree": "t"}, 7])) + '\n{"tr')
     assert read_results(path, "t") == {"a": Result(**passed)}
     assert list(table(read_results(path, "t").values()))[1].split() == ["a", "1", "1", "0", "0", "1", "min", "01", "s"]
+
+
+def test_files_that_come_first_are_there() -> None:
+    names = {path.stem for tier in ("contract", "lab") for path in (REPOSITORY / "tests" / tier).glob("test_*.py")}
+    assert set(LONGEST) <= names

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core.errors import PlaceError
 from tests.fleet import roots
 from tests.fleet.cloud import Cloud, open_cloud
-from tests.fleet.fleet import BUNDLES_VARIABLE, bundles
+from tests.fleet.fleet import BUNDLES_VARIABLE, Fleet, bundles
 from tests.lab.conftest import newest_emulator
 from tests.package_index import download_small
 
 DEBIANS = {"MUC": "bookworm", "SGP": "trixie"}
 """The hosts of a cloud where a test names no others."""
+
+Make = Callable[..., Fleet]
 
 UBUNTUS = {"MUC": "jammy", "SGP": "noble"}
 
@@ -63,3 +66,20 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         if "newer C library" in error.sentence():
             pytest.skip(error.sentence())
         raise
+
+
+@pytest.fixture
+def make(cloud: Cloud, built: Path, tmp_path: Path) -> Iterator[Make]:
+    """Makes a fleet of all hosts; they are as before afterwards, however the test ends."""
+    made: list[Fleet] = []
+
+    def of(**more: Any) -> Fleet:
+        made.append(Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3], **more))
+        return made[-1]
+
+    yield of
+    for fleet in made:
+        fleet.try_("stop")
+        fleet.do("teardown")
+        for host in fleet.hosts.values():
+            host.sh("rm -rf /var/lib/upshift")

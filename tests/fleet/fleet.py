@@ -19,6 +19,7 @@ from core.files.journal import JournalReader
 from core.system import process
 from core.system.process import Completed
 from tests.fleet.cloud import Cloud
+from tests.fleet.host import Host
 from tests.fleet.roots import SYSTEMS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -151,16 +152,26 @@ class Fleet:
         """Host -> state of its campaign, empty where it does not answer."""
         return {host: document["activity"]["state"] if document else "" for host, document in self.status().items()}
 
-    def wait(self, condition: Callable[[], bool], *, seconds: float, what: str) -> None:
-        """Waits, looking every few seconds: a look is a run of Ansible."""
+    def wait(self, condition: Callable[[], bool], *, seconds: float, what: str, pause_s: float = 3.0) -> None:
+        """Waits, looking every few seconds: most looks are a run of Ansible."""
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, f"{what}: {json.dumps(self.status())[-3000:]}"
-            time.sleep(3)
+            time.sleep(pause_s)
 
     def wait_done(self, *, seconds: float) -> None:
-        """Waits until the plan is done on all hosts."""
-        self.wait(lambda: set(self.states().values()) == {"done"}, seconds=seconds, what="the plan is not done")
+        """Waits until the plan is done on all hosts, by the files that they write; then the command must say so."""
+
+        def is_done(host: Host) -> bool:
+            path = host.root / "var/lib/upshift" / self.name / "results/status.json"
+            with contextlib.suppress(OSError, ValueError):
+                return bool(json.loads(path.read_text())["activity"]["state"] == "done")
+            return False
+
+        self.wait(
+            lambda: all(map(is_done, self.hosts.values())), seconds=seconds, what="the plan is not done", pause_s=0.5
+        )
+        self.wait(lambda: set(self.states().values()) == {"done"}, seconds=60, what="the command says something else")
 
     @property
     def collected(self) -> Path:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISLNK, S_ISREG
 
 from core.errors import PlaceError
 from core.system import process
@@ -90,6 +91,7 @@ class Host:
         self._folder = folder
         self._running: Child | None = None
         self._cgroups = [base / folder.parent.name / name for base in cgroup_roots()]
+        self._hashes: dict[tuple[int, ...], str] = {}
         root.unpack(self.root)
         self._write_identity(nameserver)
         self._settings, self._routes = self.sysctls(), self.routes()
@@ -239,8 +241,30 @@ class Host:
             "routes": {family: "\n".join(lines) for family, lines in self.routes().items()},
             "rules": {"ruleset": self.node("nft", "list", "ruleset")},
             "links": dict.fromkeys(self.links(), "there"),
-            "files": dict(_files(self.root)),
+            "files": dict(self._files()),
         }
+
+    def _files(self) -> Iterator[tuple[str, str]]:
+        """Path -> mode, owner and content of every file that is not volatile.
+
+        What was hashed before is not hashed again where the kernel has noted no change of the file since (st_ctime of
+        inode(7), which nobody can set).
+        """
+        skip = {self.root / name for name in VOLATILE}
+        for name, folders, names in os.walk(self.root):
+            folder = Path(name)
+            folders[:] = [name for name in folders if folder / name not in skip and name != "__pycache__"]
+            for path in (folder / name for name in (*folders, *names)):
+                if path in skip:
+                    continue
+                stat = path.lstat()
+                content = str(path.readlink()) if S_ISLNK(stat.st_mode) else ""
+                if S_ISREG(stat.st_mode):
+                    version = (stat.st_dev, stat.st_ino, stat.st_ctime_ns, stat.st_size)
+                    if version not in self._hashes:
+                        self._hashes[version] = hashlib.sha256(path.read_bytes()).hexdigest()
+                    content = self._hashes[version]
+                yield str(path.relative_to(self.root)), f"{stat.st_mode:o} {stat.st_uid}:{stat.st_gid} {content}"
 
 
 def differences(before: dict[str, dict[str, str]], now: dict[str, dict[str, str]]) -> dict[str, tuple[str, str]]:
@@ -294,19 +318,3 @@ def _words(text: str) -> dict[str, str]:
     """First word -> the next three."""
     rows = (line.split() for line in text.splitlines() if line.strip())
     return {row[0]: " ".join(row[1:4]) for row in rows}
-
-
-def _files(root: Path) -> Iterator[tuple[str, str]]:
-    """Path -> mode, owner and content of every file that is not volatile."""
-    skip = {root / name for name in VOLATILE}
-    for name, folders, names in os.walk(root):
-        folder = Path(name)
-        folders[:] = [name for name in folders if folder / name not in skip and name != "__pycache__"]
-        for path in (folder / name for name in (*folders, *names)):
-            if path in skip:
-                continue
-            stat = path.lstat()
-            content = str(path.readlink()) if path.is_symlink() else ""
-            if path.is_file() and not path.is_symlink():
-                content = hashlib.sha256(path.read_bytes()).hexdigest()
-            yield str(path.relative_to(root)), f"{stat.st_mode:o} {stat.st_uid}:{stat.st_gid} {content}"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from core.errors import UsageError
 from tests.fleet import roots
 from tests.fleet.cloud import PREFIX, TOPOLOGY, Cloud, management_network, sweep
-from tests.fleet.host import LINKS, cgroup_roots, differences
+from tests.fleet.host import LINKS, Host, cgroup_roots, differences
 from vantage.lab.topology_file import load_topology
 
 pytestmark = pytest.mark.fleet
@@ -48,22 +49,26 @@ def test_no_way_out(cloud: Cloud) -> None:
     assert {route.get("dev") for route in routes} <= {"lo", "mgmt", *ends}
     assert not [route for route in routes if route["dst"] == "default"]
     assert cloud.control(["sysctl", "-n", "net.ipv4.ip_forward"]).stdout == "0\n"
+    first, second = cloud.hosts.values()
+    # 198.18.200.1 and 198.18.254.99 are in the cloud's networks, but nobody has them. Each attempt waits for its end.
+    ends = [("198.18.200.1", 80), ("198.18.254.99", 80), (cloud.address, 80)]
+    attempts = [(host, *end) for host in cloud.hosts.values() for end in ends]
+    with ThreadPoolExecutor() as threads:
+        names = [threads.submit(host.ssh, "getent ahosts deb.debian.org") for host in cloud.hosts.values()]
+        attempts.append((first, second.address, 22))  # hosts do not reach each other
+        for (_, address, _), code in zip(attempts, threads.map(connected, attempts), strict=True):
+            assert (code == 0) == (address == cloud.address), (address, code)
+        assert [(name.result().returncode, name.result().stdout) for name in names] == [(2, "")] * len(names)
     for host in cloud.hosts.values():
         assert host.links() == LINKS
-        # 198.18.200.1 and 198.18.254.99 are in the cloud's networks, but nobody has them.
-        for address in ("198.18.200.1", "198.18.254.99", cloud.address):
-            reached = host.ssh(
-                f"timeout 3 python3 -c 'import socket; socket.create_connection((\"{address}\", 80), 2)'"
-            )
-            assert (reached.returncode == 0) == (address == cloud.address), (address, reached.stderr)
         assert host.sh("cat /etc/resolv.conf") == f"nameserver {cloud.lab.plan.addresses['dns'].ipv4}\n"
-        name = host.ssh("getent ahosts deb.debian.org")
-        assert (name.returncode, name.stdout) == (2, "")
-    first, second = cloud.hosts.values()
-    neighbour = first.ssh(
-        f"timeout 3 python3 -c 'import socket; socket.create_connection((\"{second.address}\", 22), 2)'"
-    )
-    assert neighbour.returncode != 0, "hosts do not reach each other"
+
+
+def connected(attempt: tuple[Host, str, int]) -> int:
+    """0 if a host reaches a port at an address within 2 s."""
+    host, address, port = attempt
+    code = f'import socket; socket.create_connection(("{address}", {port}), 2)'
+    return host.ssh(f"timeout 3 python3 -c '{code}'").returncode
 
 
 def test_a_host_reaches_the_labs_servers(cloud: Cloud) -> None:

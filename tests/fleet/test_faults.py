@@ -5,38 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.fleet.cloud import Cloud
+from tests.fleet.conftest import Make
 from tests.fleet.fleet import Fleet, overlaps
 
 pytestmark = [pytest.mark.fleet, pytest.mark.soak, pytest.mark.timeout(2400)]
 
-Make = Callable[..., Fleet]
 
 OPTED_OUT_S = 60.0
 """Time after which nothing may be sent to an owner who opted out."""
-
-
-@pytest.fixture
-def make(cloud: Cloud, built: Path, tmp_path: Path) -> Iterator[Make]:
-    """Makes a fleet of all hosts; they are as before afterwards, however the test ends."""
-    made: list[Fleet] = []
-
-    def of(**more: Any) -> Fleet:
-        made.append(Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3], **more))
-        return made[-1]
-
-    yield of
-    for fleet in made:
-        fleet.try_("stop")
-        fleet.do("teardown")
-        for host in fleet.hosts.values():
-            host.sh("rm -rf /var/lib/upshift")
 
 
 def kill(fleet: Fleet, command: str, *arguments: str, after_s: float) -> None:

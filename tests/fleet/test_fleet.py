@@ -34,7 +34,7 @@ RESTARTS = (
 def test_a_fleet_from_provisioning_to_teardown(
     cloud: Cloud, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fleet = Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3])
+    fleet = Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3], slot_s=34)
     first, second = cloud.hosts.values()
     before = {name: host.fingerprint() for name, host in cloud.hosts.items()}
 

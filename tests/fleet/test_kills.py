@@ -5,19 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.cells import cells
-from tests.fleet.cloud import Cloud
-from tests.fleet.fleet import NAME, Fleet, overlaps
+from tests.fleet.conftest import Make
+from tests.fleet.fleet import NAME, overlaps
 
 pytestmark = [pytest.mark.fleet, pytest.mark.soak, pytest.mark.timeout(2400)]
 
-Make = Callable[..., Fleet]
 UNIT = f"upshift-campaign@{NAME}.service"
 RUNNER = f"$(systemctl show --property MainPID --value {UNIT})"
 GUARDIAN = "$(pgrep -f vantage[.]host[.]guardian)"
@@ -26,23 +22,6 @@ KILLS = {
     "SIGKILL of both": f"kill -KILL {RUNNER} {GUARDIAN}",
     "SIGSTOP of the runner": f"kill -STOP {RUNNER}",
 }
-
-
-@pytest.fixture
-def make(cloud: Cloud, built: Path, tmp_path: Path) -> Iterator[Make]:
-    """Makes a fleet of all hosts; they are as before afterwards, however the test ends."""
-    made: list[Fleet] = []
-
-    def of(**more: Any) -> Fleet:
-        made.append(Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3], **more))
-        return made[-1]
-
-    yield of
-    for fleet in made:
-        fleet.try_("stop")
-        fleet.do("teardown")
-        for host in fleet.hosts.values():
-            host.sh("rm -rf /var/lib/upshift")
 
 
 @cells("after_s", every=[2.0, 6.0, 12.0, 20.0, 35.0], quick=[12.0])

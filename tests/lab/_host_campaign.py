@@ -44,7 +44,7 @@ levels = { window_scaling = 14 }
 
 @dataclass
 class Host:
-    """The pretend host with a server that takes 1 s for a file, and the campaign's files."""
+    """The pretend host with a server that takes 0.6 s for a file, and the campaign's files."""
 
     world: World
     folder: Path
@@ -117,7 +117,7 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 @contextlib.contextmanager
-def open_host(folder: Path, *, interval_s: float = 0.02) -> Iterator[Host]:
+def open_host(folder: Path, *, interval_s: float = 0.012) -> Iterator[Host]:
     """The host, with DNS and HTTPS servers behind its uplink. A file takes 50 times `interval_s`."""
     authority = trustme.CA()
     leaf = authority.issue_cert("www.one.example")

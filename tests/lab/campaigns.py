@@ -137,7 +137,7 @@ class Bench:
         """Runs a campaign, again where runs of it stayed void.
 
         Args:
-            configurations: name -> levels for `requests`, or the name of a QUIC client.
+            configurations: name -> levels, of `requests` where they name no `client`; or the name of a client.
             domain: the only target; None for all of the lab.
             times: iterations.
         """
@@ -195,10 +195,10 @@ class Bench:
         fields = {"name": "truth", "lab": str(self.lab.folder.topology), "targets": targets, "iterations": times}
         lines = [f"{key} = {json.dumps(value)}" for key, value in fields.items()]
         for name, levels in configurations.items():
-            client = levels if isinstance(levels, str) else "requests"
-            lines += ["[[configurations]]", f'name = "{name}"', f'client = "{client}"']
-            if not isinstance(levels, str):
-                lines.append("levels = { " + ", ".join(f'{k} = "{v}"' for k, v in levels.items()) + " }")
+            chosen = {"client": levels} if isinstance(levels, str) else {"client": "requests", **levels}
+            lines += ["[[configurations]]", f'name = "{name}"', f'client = "{chosen.pop("client")}"']
+            if chosen:
+                lines.append("levels = { " + ", ".join(f'{k} = "{v}"' for k, v in chosen.items()) + " }")
         return "\n".join(lines) + "\n"
 
 

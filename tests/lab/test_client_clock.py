@@ -114,7 +114,7 @@ def test_the_clock_starts_with_the_first_packet_and_not_with_the_certificates(
     (tmp_path / "lab.toml").write_text(TOPOLOGY)
     with open_lab(tmp_path / "lab.toml") as lab:
         measured(
-            lambda: download(lab, tmp_path, repeats(quick=7, soak=15)),
+            lambda: download(lab, tmp_path, repeats(quick=5, soak=15)),
             lambda found: faults(found[0], found[1]),
             excuse=lambda found: found[2].excuse,
         )

@@ -30,6 +30,7 @@ NETWORK = {
 }
 
 ROUTER = """
+sysctl -qw net.ipv4.icmp_ratelimit=0
 ip addr add 198.18.0.2/16 dev eth0
 for n in 1 2 3 4; do ip addr add 198.18.1.$n/32 dev lo; done
 nft -f - <<'END'
@@ -44,6 +45,7 @@ END
 """
 
 CLIENT = """
+sysctl -qw net.ipv4.icmp_ratelimit=0
 ip addr add 198.18.0.1/16 dev eth0
 nft -f - <<'END'
 table inet own { chain output { type filter hook output priority 0;

@@ -34,7 +34,7 @@ from vantage.lab.lab import Lab, open_lab
 pytestmark = [pytest.mark.lab, pytest.mark.measures]
 
 RTT_MS = 100
-BODY, CHUNK, INTERVAL_S = 400_000, 2_500, 0.02
+BODY, CHUNK, INTERVAL_S = 200_000, 2_500, 0.02
 PACE_MBIT = CHUNK * 8 / INTERVAL_S / 1e6
 PORT = 8443
 TOPOLOGY = topology(

@@ -94,7 +94,7 @@ class Host:
 
 @pytest.fixture
 def iterations(repeats: Repeats) -> int:
-    return repeats(quick=3, soak=8)
+    return repeats(quick=2, soak=8)
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def wrong_pairs(found: Measured, times: int) -> list[str]:
 
 
 def test_sack_repairs_an_overflow_faster(bench: Bench, repeats: Repeats) -> None:
-    times = repeats(quick=2, soak=5)
+    times = repeats(quick=1, soak=5)
     bench.judge(
         lambda: bench.measure("sack", {"WS": WS, "ALL": ALL}, times=times), lambda found: wrong_pairs(found, times)
     )

@@ -19,7 +19,7 @@ import pytest
 
 from analysis.measures import truth
 from core.domain import Outcome
-from tests.cells import cells
+from tests.cells import Repeats, cells
 from tests.lab.campaigns import ALL, Bench, Measured, open_bench
 from tests.topologies import server, topology
 
@@ -29,7 +29,6 @@ SERVERS = ("quiche", "caddy")
 RATE_MBIT = 30
 SIZES = {3: "1 MB", 10: "1 MB", 20: "1 MB", 40: "1 MB", 70: "500 kB", 100: "500 kB", 150: "200 kB", 200: "200 kB"}
 """File by round-trip time [ms]: large enough for several rounds, small enough for a few seconds per cell."""
-TIMES = 5
 CLEAR = 0.01
 """Differences below this are no sign."""
 SAME = 0.005
@@ -113,9 +112,9 @@ def wrong_signs(found: Measured, domain: str) -> list[str]:
 
 @cells("quic_server", every=SERVERS, quick=SERVERS[:1])
 @cells("ms", every=SIZES, quick=[40])
-def test_the_faster_one_needs_fewer_round_trips(bench: Bench, ms: int, quic_server: str) -> None:
-    domain = domain_of(ms, quic_server)
+def test_the_faster_one_needs_fewer_round_trips(bench: Bench, ms: int, quic_server: str, repeats: Repeats) -> None:
+    domain, times = domain_of(ms, quic_server), repeats(quick=3, soak=5)
     configurations = {"ALL": ALL, "aioquic": "aioquic", "quiche": "quiche"}
     bench.judge(
-        lambda: bench.measure(domain, configurations, domain=domain, times=TIMES), lambda one: wrong_signs(one, domain)
+        lambda: bench.measure(domain, configurations, domain=domain, times=times), lambda one: wrong_signs(one, domain)
     )

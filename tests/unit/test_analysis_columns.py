@@ -113,7 +113,7 @@ def write(folder: Path, rows: list[Download], seed: int) -> Path:
 
 
 @settings(
-    deadline=None, max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    deadline=None, max_examples=examples(10), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(campaigns(), st.integers(0, 11), st.booleans(), st.booleans(), st.booleans(), st.sampled_from(list(Metric)))
 def test_tables_equal_those_made_download_by_download(

@@ -192,3 +192,14 @@ def test_a_module_found_missing_after_the_command_began_is_one_sentence() -> Non
 
 def test_version() -> None:
     assert upshift("--version").stdout.startswith("upshift ")
+
+
+def test_pandas_is_left_alone() -> None:
+    """pyarrow imports it for the first array, where it is installed, and takes half a second for that."""
+    code = (
+        "import sys\nfrom upshift import cli\nimport pyarrow\n"
+        "cli.app = lambda **_: pyarrow.array(['a'])\ncli.main()\n"
+        "print(sum(name.startswith('pandas.') for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"

@@ -79,7 +79,7 @@ HOSTILE = st.one_of(
 )
 
 
-@settings(max_examples=examples(2000))
+@settings(max_examples=examples(300))
 @given(path=HOSTILE)
 def test_a_name_that_is_taken_is_one_of_its_own_results(path: str) -> None:
     try:
@@ -104,7 +104,7 @@ ANY = st.recursive(
 )
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(60))
 @given(files=st.lists(st.builds(entry, ANY | st.just(OWN), ANY, ANY) | ANY, min_size=1), rest=ANY)
 def test_any_document_is_judged(files: list[Any], rest: Any) -> None:
     for document in (listing(*files), listing(files=rest), listing(schema=rest, plan_sha256=rest), {"files": files}):

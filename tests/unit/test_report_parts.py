@@ -17,7 +17,7 @@ from analysis.measures import costs, dataset, tables
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.limiters import LimiterRow
 from analysis.measures.pairs import Metric
-from analysis.measures.rows import Median, Part, Split, SplitBy
+from analysis.measures.rows import Median, Split, SplitBy, SplitPart
 from analysis.report import campaign, checks, figures, findings, plots, points, series, targets
 from core.domain import Role
 from tests.terminals import on_terminal
@@ -345,7 +345,7 @@ def test_medians_that_are_far_apart_are_told_whatever_the_test_says(
 ) -> None:
     """As seen: WS was 1.77 times as fast in seven domains and 0.59 in one with a short queue, so p was 0.064."""
     parts = tuple(
-        Part(name=name, n=20, domains=8, median=Median(value=value, least=value, most=value))
+        SplitPart(name=name, n=20, domains=8, median=Median(value=value, least=value, most=value))
         for name, value in zip(("receive_window", "path_rate"), medians, strict=True)
     )
     [faster] = [row for row in tables.table2(load(tmp_path)) if row.comparison.name == "WS vs BL"]

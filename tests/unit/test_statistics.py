@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.measures.rows import Median, Part, Size, Split, SplitBy, Unit, Verdict
+from analysis.measures.rows import Median, Size, Split, SplitBy, SplitPart, Unit, Verdict
 from analysis.measures.statistics import tests
 from analysis.measures.statistics.intervals import (
     EQUIVALENCE_CONFIDENCE,
@@ -276,8 +276,8 @@ def test_a_direction_beside_an_interval_of_providers_that_holds_1_is_of_these_pr
         assert found == (word, size)
 
 
-def part(name: str, median: float, low: float, high: float) -> Part:
-    return Part(
+def part(name: str, median: float, low: float, high: float) -> SplitPart:
+    return SplitPart(
         name=name,
         n=20,
         domains=10,

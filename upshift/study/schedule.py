@@ -16,8 +16,9 @@ from upshift.study.lane import MSS, RTTS
 
 MOST_TOGETHER_MBIT = 150.0
 """Rates of the paths that are used at the same time; a faster one is used alone."""
-LAB_S, BLOCK_S, FLOW_S, FILL_S = 3.0, 0.3, 0.06, 8.0
-"""About what it takes to build the lab, to change the path, between two flows, and for an elephant [s]."""
+AROUND_S, BLOCK_S, FLOW_S, FILL_S = 10.0, 0.3, 0.06, 8.0
+"""About what it takes to build the lab and to draw the figures, to change the path, between two flows, and for an
+elephant [s]."""
 AGAIN = 1.05
 """About what void repetitions add."""
 
@@ -130,7 +131,7 @@ def makespan(waiting: Sequence[LaneBlock], lanes: int) -> float:
             agenda.end(block)
         else:
             break
-    return LAB_S + now
+    return AROUND_S + now
 
 
 def spoken(seconds: float) -> str:

@@ -101,7 +101,7 @@ class Calibration:
         for vantage in self._lab.vantage_points:
             for server in self._sample([s for s in self._lab.topology.server if s.fault is None], 4):
                 yield f"round trip {vantage} {server.name}", lambda v=vantage, s=server: [self.round_trip(v, s)]
-        for vantage, server in self._sample(list(self._distinct_rates()), 2):
+        for vantage, server in self._sample(list(self._distinct_rates()), 1):
             yield f"rate {vantage} {server.name}", lambda v=vantage, s=server: self.rate(v, s, s.paths[v])
         for vantage, server in self._sample(list(self._lossy()), 1):
             yield f"loss {vantage} {server.name}", lambda v=vantage, s=server: [self.loss(v, s)]

@@ -108,6 +108,8 @@ LEAST_VALUES = 6
 """With fewer values Hodges and Lehmann's interval has no ends: all may be on one side by chance in 1 of 16 or more."""
 EXACT_RANKS = 50
 """Up to so many values the ranks of Hodges and Lehmann's interval are exact, from a normal approximation above."""
+FEW_VALUES = 200
+"""Up to so many values the means of all their pairs are made, which takes a third of the time of the bisection."""
 INTERPOLATED_FROM = 50
 """From so many clusters on, the interval of the median is interpolated between order statistics."""
 
@@ -242,10 +244,13 @@ def _middle_mean(ordered: Floats) -> float:
 def _pair_mean(ordered: Floats, rank: int) -> float:
     """The mean with this rank, from 1, among those of all pairs of sorted values; of opposite infinities, the lower.
 
-    Found by bisection: how many means are below a number is known without making them all, and 100,000 domains have
-    five billion.
+    Those of few values are all made. Of many it is found by bisection: how many means are below a number is known
+    without making them all, and 100,000 domains have five billion.
     """
     finite = ordered[np.isfinite(ordered)]
+    if len(finite) == len(ordered) <= FEW_VALUES:
+        first, second = _all_pairs(len(ordered))
+        return float(np.partition(ordered[first] + ordered[second], rank - 1)[rank - 1] / 2)
     if not len(finite) or _means_up_to(ordered, float(finite[0]) - 1.0) >= rank:
         return -math.inf if len(ordered) and ordered[0] < math.inf else math.inf
     below, above = float(finite[0]) - 1.0, float(finite[-1])
@@ -263,6 +268,12 @@ def _pair_mean(ordered: Floats, rank: int) -> float:
             below, counts[0] = at, count
     partner = np.searchsorted(finite, 2 * above - finite, side="right") - 1
     return float((finite + finite[partner])[partner >= 0].max() / 2)
+
+
+@functools.cache
+def _all_pairs(n: int) -> tuple[Ints, Ints]:
+    """The places of both values of each pair of n values."""
+    return np.triu_indices(n)
 
 
 def _means_up_to(ordered: Floats, limit: float) -> int:
