@@ -201,7 +201,7 @@ def test_the_tables_are_printed(demo: Demo) -> None:
         "ALL vs BL",
         "ALL vs WS",
         "quiche vs ALL",
-        "WS vs quiche",
+        "BL2 vs ALL",
     ):
         assert row in printed
     assert str(demo.out / "report" / "index.html") in printed.replace("\n", "")
@@ -222,7 +222,7 @@ def test_each_word_but_undecided_occurs(demo: Demo) -> None:
     """Those that its paths are built for; `equivalent` (two QUIC clients, on a quiet host) is not for certain."""
     with (demo.out / "tables" / "table2.csv").open(encoding="utf-8", newline="") as handle:
         verdicts = {row["comparison"]: row["verdict"] for row in csv.DictReader(handle)}
-    expected = {"ECN vs BL": "mixed", "ALL vs BL": "faster", "quiche vs ALL": "faster", "WS vs quiche": "slower"}
+    expected = {"ECN vs BL": "mixed", "ALL vs BL": "faster", "quiche vs ALL": "faster", "BL2 vs ALL": "slower"}
     assert {name: verdicts[name] for name in expected} == expected, verdicts
 
 
