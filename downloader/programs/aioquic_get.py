@@ -25,7 +25,7 @@ from aioquic.quic.logger import QuicFileLogger
 from OpenSSL import crypto
 
 from core.domain import Failure, FailureCode, Outcome
-from downloader.programs import codes
+from downloader.programs import codes, kernel
 from downloader.programs.aioquic_connection import (
     Http3,
     VerifyingConnection,
@@ -46,9 +46,6 @@ from downloader.programs.kernel import socket_drops
 
 WINDOW_BYTES = 1 << 26
 """Default of both flow-control windows; the reason is in `downloader.client`."""
-
-RECEIVE_BUFFER_BYTES = 1 << 24
-"""Requested receive buffer [bytes], as by h3get; the kernel grants at most net.core.rmem_max."""
 
 _NO_COMMON_VERSION = "Could not find a common protocol version"
 """aioquic's message when no version is left after version negotiation (RFC 9000, section 6)."""
@@ -221,7 +218,7 @@ def _open_socket(options: Options) -> socket.socket:
     family = socket.AF_INET6 if ":" in options.address else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_DGRAM)
     sock.setblocking(False)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, kernel.RECEIVE_BUFFER_BYTES)
     codes.hear_icmp(sock, True)
     sock.connect((options.address, options.port))
     return sock

@@ -23,7 +23,7 @@ import pycurl
 from core.domain import Failure, FailureCode, Outcome
 from core.errors import UpshiftError
 from core.reach import check_address
-from downloader.programs import codes
+from downloader.programs import codes, kernel
 from downloader.programs.common import (
     Document,
     Options,
@@ -43,9 +43,6 @@ VERSIONS = {
 GROUPS = "X25519:P-256:P-384"
 """One key share, for the first: the ClientHello fits into one packet. With a post-quantum one before it, two."""
 
-RECEIVE_BUFFER_BYTES = 1 << 24
-"""Requested receive buffer of a UDP socket [bytes], as by the other QUIC clients."""
-
 CHUNK_BYTES = 1 << 19
 """libcurl's largest buffer is 10 MiB; more than this makes no download faster."""
 
@@ -53,8 +50,7 @@ _END_S = 0.3
 """Time to wait, after the last announced byte, for the end of its stream. Not included in any time."""
 
 _SETUP_S = 5.0
-_LONGEST_WAIT_S = 1.0
-_LAST_SENTENCES = 5
+_LONGEST_WAIT_S, _LAST_SENTENCES = 1.0, 5
 _CODES = {
     pycurl.E_COULDNT_CONNECT: Failure.CONNECTION_RESET,  # over QUIC: the server closed, for whatever reason
     pycurl.E_PEER_FAILED_VERIFICATION: Failure.TLS_CERTIFICATE,
@@ -379,7 +375,7 @@ _PARSER = argument_parser("curl_get", "One HTTPS download by libcurl, one JSON d
 _PARSER.add_argument("--http", choices=VERSIONS, default="1.1", help="HTTP version (default: 1.1)")
 _PARSER.add_argument("--post-quantum", type=int, choices=(0, 1), default=0, help="1: also offer X25519MLKEM768")
 _PARSER.add_argument(
-    "--receive-buffer", type=int, default=RECEIVE_BUFFER_BYTES, help="requested buffer of a UDP socket [bytes]"
+    "--receive-buffer", type=int, default=kernel.RECEIVE_BUFFER_BYTES, help="requested buffer of a UDP socket [bytes]"
 )
 
 

@@ -8,6 +8,9 @@ import struct
 import time
 from typing import Any
 
+RECEIVE_BUFFER_BYTES = 1 << 24
+"""Requested receive buffer [bytes] of a UDP socket of QUIC clients; the kernel grants at most net.core.rmem_max."""
+
 DRAIN_S = 2.0
 """Time to wait, after the last byte, for the server's FIN, so that it is in the capture. Not included in any time."""
 
