@@ -257,7 +257,7 @@ def test_captures_are_removed_on_a_host_whose_disk_is_full(tmp_path: Path) -> No
     code, said = on_small_disk("4m", home, [*free, "--sha256", "0" * 64])
     assert code == 2 and "this snapshot is another than was verified; copy it again" in said
     code, said = on_small_disk("4m", home, upshift, fill=True)
-    assert code == 75 and "the disk is full: " in said and "free some space there" in said
+    assert code == 75 and "the disk is full: " in said and "free some space there" in said, said
 
 
 SIZE = 200_000_000
