@@ -50,8 +50,9 @@ def hosts(cloud: Cloud) -> Cloud:
         host.sh("apt-get update && apt-get install --yes rsync", timeout_s=120)
     liar = cloud.hosts[LIAR]
     liar.sh("mv /usr/bin/rsync /usr/bin/rsync.real")
-    # All liars log in at once on one host, where sshd drops some of more than 10 that have not logged in yet.
-    liar.sh("echo MaxStartups 500 >> /etc/ssh/sshd_config; systemctl reload ssh")
+    # All liars log in at once on one host, where sshd drops some of more than 10 that have not logged in yet. A reload
+    # would return before sshd listens again (SIGHUP makes it execute itself); a restart waits for its word.
+    liar.sh("echo MaxStartups 500 >> /etc/ssh/sshd_config; systemctl restart ssh")
     (liar.root / "usr/bin/rsync").write_text(DISPATCH)
     (liar.root / "usr/bin/rsync").chmod(0o755)
     return cloud
