@@ -26,7 +26,7 @@ debug-client: setup ## Build the slow client of the quirk debug-client (publishe
 	@scripts/debug-client
 
 demo: setup ## Run a whole campaign in the lab and print the speed-up table (OUT=demo)
-	@upshift demo --out "$(OUT)"
+	@scripts/demo "$(OUT)"
 
 fleet-demo: setup ## Three cloud hosts in the lab: provision, run, collect, tear down (root, 20 minutes; OUT=demo)
 	@scripts/fleet-demo "$(OUT)"
