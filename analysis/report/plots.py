@@ -195,7 +195,7 @@ class FirstScreen:
             answer = [[line[index] for index in kept] for line in narrow]
             terminal.print_table(to, (full, narrow, answer), title=self.question, words=(*_WORDS, full[0][plot]))
             for row in self.forest.rows:
-                if row.why and row.verdict != Verdict.UNDECIDED:
+                if row.why:
                     terminal.print_line(to, f"{row.name}: {row.why}")
             to.print()
         else:
