@@ -13,7 +13,7 @@ from typing import TextIO
 
 from analysis.captures.limiter import Limiter
 from analysis.measures.limiters import LimiterRow
-from analysis.measures.rows import SpeedupRow, Verdict
+from analysis.measures.rows import SpeedupRow
 from analysis.report import render
 from analysis.report.findings import ReportFinding
 from core import terminal
