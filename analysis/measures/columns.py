@@ -147,9 +147,19 @@ class Downloads:
         return self.void_reason.codes >= 0
 
     @property
+    def is_disturbed(self) -> Mask:
+        """Whether its measurement run stayed void, or the host disturbed it."""
+        return self.is_void | (self.host_disturbance.codes >= 0)
+
+    @property
     def accepted(self) -> Flags:
         """Whether it may enter a speed-up: as `Download.accepted`."""
-        return np.where(self.is_void | (self.host_disturbance.codes >= 0), 0, self.treatment_ok).astype(np.int8)
+        return np.where(self.is_disturbed, 0, self.treatment_ok).astype(np.int8)
+
+    def usable(self, *, unproven: bool) -> Mask:
+        """Whether its treatment is proven (or, with `unproven`, not disproved) and nothing disturbed it."""
+        counts: Mask = self.accepted != 0 if unproven else self.accepted == 1
+        return counts
 
     def of_run(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The value of its run, for each download."""

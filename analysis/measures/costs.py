@@ -180,10 +180,9 @@ def _excluded(d: Downloads, selection: Selection, has_failed: Mask, apart: Texts
     """Why each download is left out, the first reason that holds."""
     reasons = _Reasons(len(d))
     reasons.add(has_failed, "failed")
-    disturbed = d.is_void | (d.host_disturbance.codes >= 0)
-    reasons.add(~disturbed & (d.treatment_ok == 0), "treatment not accepted")
+    reasons.add(~d.is_disturbed & (d.treatment_ok == 0), "treatment not accepted")
     if not selection.unproven:
-        reasons.add(~disturbed & (d.treatment_ok < 0), "treatment unproven")
+        reasons.add(~d.is_disturbed & (d.treatment_ok < 0), "treatment unproven")
     reasons.add_all(apart)
     return reasons.texts()
 

@@ -94,8 +94,7 @@ class _Downloads:
     def of(cls, dataset: Dataset, *, unproven: bool) -> _Downloads:
         d = dataset.downloads
         low, high = times(d)
-        is_used = ~d.is_void & (d.host_disturbance.codes < 0) & ~d.outcome.are(Outcome.FAILED) & ~np.isnan(low)
-        is_used &= (d.treatment_ok != 0) if unproven else (d.treatment_ok == 1)
+        is_used = d.usable(unproven=unproven) & ~d.outcome.are(Outcome.FAILED) & ~np.isnan(low)
         return cls(dataset=dataset, is_used=is_used, low=low, high=high, started_at=dataset.started_at())
 
     def speed_ups(self, comparison: Comparison, runs: Mask) -> SpeedUps:

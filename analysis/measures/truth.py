@@ -234,7 +234,7 @@ def _by_path(data: Dataset, folder: int, selection: Selection) -> dict[tuple[str
     rows = np.flatnonzero(chosen)
     vantage, domain, name = d.runs.vantage[d.run[rows]], d.runs.domain[d.run[rows]], d.configuration[rows]
     groups = numbered([texts.codes for texts in (vantage, domain, name)])
-    good = d.outcome.are(Outcome.OK) & (d.accepted == 1 if not selection.unproven else d.accepted != 0)
+    good = d.outcome.are(Outcome.OK) & d.usable(unproven=selection.unproven)
     good &= d.last_byte_s > 0
     levels = data.texts("levels")
     body_bytes, first_byte_s = data.kpi("body_bytes"), data.kpi("first_byte_s")

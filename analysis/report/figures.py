@@ -122,8 +122,7 @@ def body_rates(dataset: Dataset) -> Floats:
 def plan(dataset: Dataset, *, selection: Selection = DEFAULT) -> list[Figure]:
     """The figures that this data allows; without KPIs, the body's rate replaces the mean throughput."""
     d = dataset.downloads
-    chosen = d.outcome.are(Outcome.OK) & ~d.is_warmup
-    chosen &= d.accepted != 0 if selection.unproven else d.accepted == 1
+    chosen = d.outcome.are(Outcome.OK) & ~d.is_warmup & d.usable(unproven=selection.unproven)
     if selection.unlimited_only:
         chosen &= d.near_ceiling != 1
     good = np.flatnonzero(chosen)

@@ -6,6 +6,7 @@ tests find their own processes and namespaces among those of everybody else on t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -84,11 +85,19 @@ class World:
             **{"env": self.environment, "cwd": self.folder, **options},
         )
 
-    def upshift(self, *arguments: str | Path, timeout_s: float = 180, **options: Any) -> Done:
-        """`upshift ARGUMENTS` to its end."""
+    def upshift(
+        self, *arguments: str | Path, timeout_s: float = 180, look: Callable[[], None] | None = None, **options: Any
+    ) -> Done:
+        """`upshift ARGUMENTS` to its end; `look` is called ten times a second meanwhile."""
         child = self.start(*arguments, **options)
+        deadline = time.monotonic() + timeout_s
         try:
-            stdout, stderr = child.communicate(timeout=timeout_s)
+            while look is not None and time.monotonic() < deadline - 0.1:
+                look()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    stdout, stderr = child.communicate(timeout=0.1)
+                    return Done(child.returncode, stdout, stderr)
+            stdout, stderr = child.communicate(timeout=max(deadline - time.monotonic(), 0.0))
         except BaseException:
             child.kill()
             child.communicate()

@@ -172,30 +172,14 @@ def test_any_part_is_killed_at_a_random_moment(world: Any, cell: int, iterations
             shutil.rmtree(out)
         elif generator.random() < 0.2:
             world.upshift("lab", "down")
-    done = watched_to_the_end(world, host)
+    # Nobody kills this one, and its namespaces are noted in any case: a kill may come before a lab is up.
+    done = world.upshift("run", "c.toml", "--out", "out", "--json", look=host.remember)
     assert done.returncode == 0, (seed, done.stderr)
     rows = faults.assert_each_once(out, PER_ITERATION * iterations)
     assert {row.failure for row in rows} <= {None, Failure.CLIENT_CRASHED}, (seed, [row.failure_detail for row in rows])
     print(f"seed {seed}: {hits.total()} kills in {commands} commands: {dict(hits)}")
     world.clean()
     host.check()
-
-
-def watched_to_the_end(world: Any, host: Host) -> faults.Done:
-    """The run that nobody kills; its namespaces are noted in any case, as a kill may come before a lab is up."""
-    child = world.start("run", "c.toml", "--out", "out", "--json")
-    deadline = time.monotonic() + 180
-    while True:
-        host.remember()
-        try:
-            stdout, stderr = child.communicate(timeout=0.1)
-        except subprocess.TimeoutExpired:
-            if time.monotonic() > deadline:
-                child.kill()
-                child.communicate()
-                raise
-        else:
-            return faults.Done(child.returncode, stdout, stderr)
 
 
 def interrupted_runs(out: Path) -> int:
