@@ -22,7 +22,8 @@ class Checkout:
         self.folder = folder
         for name in ("scripts", "bin", "soak"):
             (folder / name).mkdir()
-        shutil.copy(SCRIPT, folder / "scripts" / "test")
+        for name in ("test", "as-root"):
+            shutil.copy(SCRIPT.with_name(name), folder / "scripts" / name)
         for name in PROGRAMS:
             self.program(name if "/" in name else f"bin/{name}", "")
         (folder / "bin" / "id").write_text("#!/bin/bash\necho 0\n")
