@@ -58,9 +58,9 @@ def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
         settings = survey.settings(**{name: value for name, value in given.items() if name in own})
         engine.check(survey, options, settings)  # before a namespace is made for it
         opened: AbstractContextManager[Site | None] = nullcontext()
-        if place is not None and (survey.kernel or survey.raw):
+        if place is not None and survey.starts_programs:
             opened = place(given["isolation"], options.nameserver, survey.kernel, survey.raw)
-        elif not survey.kernel and not survey.raw:  # it starts no program, and reads all answers itself
+        elif not survey.starts_programs:  # it reads all answers itself
             arguments.give_up_rights(
                 reads=(options.source, getattr(settings, "trusted", None)),
                 lists=block_list_paths(options.block_list, options.opt_out),
@@ -86,7 +86,7 @@ def _parameters(survey: Survey, place: Place | None) -> Iterator[inspect.Paramet
                     yield parameter.replace(annotation=_filling(parameter.annotation, ", ".join(survey.targets)))
             else:
                 yield parameter
-    own = {"isolation": (Isolation, None)} if place is not None and (survey.kernel or survey.raw) else {}
+    own = {"isolation": (Isolation, None)} if place is not None and survey.starts_programs else {}
     for name, (annotation, default) in {**own, "as_json": (arguments.AsJson, False)}.items():
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
