@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from analysis.measures.ceilings import ceiling, cpu_bound, delivery_rate, near_ceiling, starved
 from analysis.measures.columns import (
@@ -23,25 +26,21 @@ from analysis.measures.columns import (
     numbered,
     rows_by_code,
 )
-from core.domain import Outcome
+from core.domain import Download, Outcome
 from core.errors import UsageError
 from core.files import schemas
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _RUN_TEXTS = ("campaign", "vantage", "domain", "url")
 """Columns of `schemas.RUN_KEY` that are texts."""
 
-_TEXTS = (
-    *("configuration", "client", "transport", "provider", "outcome", "failure", "failure_code"),
-    *("host_disturbance", "treatment_reason", "void_reason", "cache_state", "identity_flags"),
-)
-_OTHERS = (
-    *("position", "body_bytes", "first_byte_s", "last_byte_s", "budget_s", "transfer_cpu_s", "run_delay_s"),
-    *("treatment_ok", "slow_handshake", "asn", "kpi_engine"),
-)
-COLUMNS = ("run", *schemas.RUN_KEY, *_TEXTS, *_OTHERS)
+_STORED = {entry.name for entry in fields(Download)}
+_AS_STORED = {entry.name: str(entry.type) for entry in fields(Downloads) if entry.name in _STORED}
+"""Columns of `downloads` that `Downloads` has by the same name -> their types."""
+_TEXTS = tuple(name for name, kind in _AS_STORED.items() if kind == "Texts" and name != "asn")
+_READ = ("body_bytes", "first_byte_s", "transfer_cpu_s", "run_delay_s", "kpi_engine")
+"""Columns that other quantities are made from."""
+
+COLUMNS = tuple(dict.fromkeys((*schemas.RUN_KEY, *_AS_STORED, *_READ)))
 """The columns of `downloads` that tables need."""
 
 
@@ -79,9 +78,6 @@ class Names:
 
     def _local(self, texts: pa.Array) -> Ints:
         """The codes of these texts. Python looks up new ones only: thousands would take longer than all else."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         places = pc.index_in(texts, value_set=texts[:0] if self._known is None else self._known)
         if places.null_count:
             new = pa.array(dict.fromkeys(texts.filter(places.is_null()).to_pylist()), type=texts.type)
@@ -146,8 +142,6 @@ class Reader:
 
     def _group(self, batch: pa.RecordBatch) -> Codes:
         """The group of each row; what identifies its run is read from its first row."""
-        import pyarrow as pa
-
         run = _numbers(batch, "run")
         starts = np.ones(len(run), dtype=np.bool_)
         starts[1:] = run[1:] != run[:-1]

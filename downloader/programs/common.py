@@ -11,15 +11,15 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from core.domain import Failure, FailureCode, Outcome
+from core.domain import ClientColumns, Failure, FailureCode, Outcome
 from core.errors import UpshiftError
 from core.reach import ANYWHERE, IPNetwork, check_address, parse_prefixes
 from core.system.confine import NOBODY, confine, parse_user
@@ -88,12 +88,8 @@ KEPT_HEADERS = frozenset(
 """Response headers that are kept: they identify the server, the cache, and the object. Every client
 keeps the same ones (rust/clientkit/src/response.rs)."""
 
-_UNKNOWN_AT_FIRST = (
-    *("http_status", "http_version", "content_length", "content_type", "body_sha256", "alpn", "tcp", "quic"),
-    *("dns_s", "connect_s", "tls_s", "headers_s", "first_byte_s", "last_byte_s", "tls_version", "tls_cipher"),
-    "tls_group",
-    *("local_ip", "local_port", "socket_drops"),
-)
+_KEYS = ("tcp", "quic", "dns_s", *(entry.name for entry in fields(ClientColumns) if entry.name != "setup_s"))
+"""Keys of the document that are unknown at first; the set-up is measured by the caller."""
 
 
 @lru_cache
@@ -126,6 +122,12 @@ class Options:
     allowed: tuple[IPNetwork, ...]
     run_as: tuple[int, int] = NOBODY
     """User and group to become before the first packet, where the user may be changed."""
+
+    @property
+    def authority(self) -> str:
+        """Host and port as in the URL (RFC 3986, section 3.2); the port only if it is not https's own."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == 443 else f"{host}:{self.port}"
 
 
 def argument_parser(prog: str, description: str) -> argparse.ArgumentParser:
@@ -189,6 +191,17 @@ def no_certificates(options: Options) -> WrongUseError:
     return WrongUseError(f"{scrub(options.ca)} is not a readable PEM file with CA certificates")
 
 
+def print_document(prog: str, download: Callable[[], Document]) -> int:
+    """Downloads and prints the document; the exit code: 0, or 2 for wrong use."""
+    try:
+        document = download()
+    except WrongUseError as error:
+        sys.stderr.write(f"{prog}: {error}\n")
+        return 2
+    document.print()
+    return 0
+
+
 class Document:
     """The JSON document during the download. Times count from `start`, right before the first packet.
 
@@ -208,24 +221,18 @@ class Document:
         self._body = Body(options.max_bytes, options.expected_bytes)
         self.is_over = False
         """Whether the outcome is set."""
-        self.values: dict[str, Any] = dict.fromkeys(_UNKNOWN_AT_FIRST)
+        self.values: dict[str, Any] = dict.fromkeys(_KEYS)
         self.values |= {
             "schema": 1,
             "client": client,
             "client_version": version_of(package),
             "outcome": Outcome.FAILED,
             "failure": Failure.UNKNOWN,
-            "failure_code": None,
-            "failure_number": None,
-            "failure_detail": None,
             "url": options.url,
             "response_headers": {},
             "body_bytes": 0,
             "server_ip": options.address,
             "server_port": options.port,
-            "client_cpu_s": None,
-            "transfer_cpu_s": None,
-            "run_delay_s": None,
             "started_at": time.time(),  # for a download that sends no packet
         }
         self._usage: Usage | None = None

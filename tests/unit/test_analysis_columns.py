@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from analysis.captures.limiter import Limiter
-from analysis.measures import costs, dataset, dose, limiters, selection, stopping, tables
+from analysis.measures import costs, dataset, limiters, selection, stopping, tables
 from analysis.measures.dataset import Dataset
-from analysis.measures.pairs import Metric
+from analysis.measures.rows import Grouping, Metric
 from analysis.measures.selection import Selection
-from analysis.measures.tables import Grouping
 from core import paper
 from core.domain import Comparison, Dose, Download, Role
 from core.errors import PlaceError, UsageError
@@ -141,7 +140,7 @@ def check(data: Dataset, chosen: Selection, metric: Metric) -> None:
     for by in Grouping:
         rows = tables.table2(data, metric=metric, by=by, selection=chosen)
         assert rows == reference.table2(data, metric=metric, by=by, selection=chosen), by
-    parts = [[part for _, part in row.parts] for row in dose.dose_rows(data, metric=metric, selection=chosen)]
+    parts = [[part for _, part in row.parts] for row in tables.dose_rows(data, metric=metric, selection=chosen)]
     assert parts == reference.dose_parts(data, metric=metric, selection=chosen)
     check_stopping(data, unproven=chosen.unproven)
 

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TextIO
 
 import typer
 
+from analysis.measures.rows import Grouping, Metric
 from core.errors import UsageError
+from core.options import with_options
+from core.paper import Paper
 
 
 class Format(StrEnum):
@@ -22,27 +26,6 @@ class Format(StrEnum):
     TEXT = "text"
     CSV = "csv"
     MARKDOWN = "markdown"
-
-
-class MetricName(StrEnum):
-    """See analysis.measures.pairs.Metric."""
-
-    TIME = "time"
-    THROUGHPUT = "throughput"
-
-
-class GroupingName(StrEnum):
-    """See analysis.measures.tables.Grouping."""
-
-    VANTAGE = "vantage"
-    PROVIDER = "provider"
-    ITERATION = "iteration"
-
-
-class PaperName(StrEnum):
-    """See analysis.report.beside.Paper."""
-
-    ANRW23 = "anrw23"
 
 
 class Which(StrEnum):
@@ -63,7 +46,7 @@ Out = Annotated[
     typer.Option("--out", help="Folder for the results; default: DIR itself, for several DIR/combined of the first."),
 ]
 Metrics = Annotated[
-    MetricName,
+    Metric,
     typer.Option(
         "--metric",
         help="Speed-up as a ratio of download times [s], or of mean throughputs [Mbit/s] as in the paper "
@@ -95,24 +78,26 @@ UnlimitedOnly = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 
 
-def tables(
-    folders: Folders,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablesOptions:
+    """Which tables, of which downloads, and how they are printed."""
+
     metric: Annotated[
-        MetricName | None,
+        Metric | None,
         typer.Option(
             "--metric",
             show_default="time; throughput with quirks or --beside",
             help="Speed-up as a ratio of download times [s], or of mean throughputs [Mbit/s] as in the paper "
             "(retransmitted bytes count as speed).",
         ),
-    ] = None,
+    ] = None
     by: Annotated[
-        GroupingName | None, typer.Option("--by", help="Split Table 2 by vantage point, provider or iteration.")
-    ] = None,
-    layout: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TEXT,
+        Grouping | None, typer.Option("--by", help="Split Table 2 by vantage point, provider or iteration.")
+    ] = None
+    layout: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TEXT
     latex: Annotated[
         bool, typer.Option("--latex", help="Print as LaTeX (booktabs); with --table 2 what a paper needs.")
-    ] = False,
+    ] = False
     which: Annotated[
         Which,
         typer.Option(
@@ -120,13 +105,13 @@ def tables(
             help="Print only Table 1, Table 2, Table 2 by what limited the reference or by dose, what "
             "clients do, or limiters.",
         ),
-    ] = Which.ALL,
-    unproven: Unproven = False,
-    only_hits: OnlyHits = False,
-    unlimited_only: UnlimitedOnly = False,
+    ] = Which.ALL
+    unproven: Unproven = False
+    only_hits: OnlyHits = False
+    unlimited_only: UnlimitedOnly = False
     as_published: Annotated[
         bool, typer.Option("--as-published", help="Read the data as the published pipeline would: by all its quirks.")
-    ] = False,
+    ] = False
     quirk: Annotated[
         list[str] | None,
         typer.Option(
@@ -134,7 +119,7 @@ def tables(
             metavar="NAME",
             help="By this quirk; may be repeated. Quirks change single downloads: at most 500,000 of them.",
         ),
-    ] = None,
+    ] = None
     quirk_effects: Annotated[
         bool,
         typer.Option(
@@ -142,16 +127,31 @@ def tables(
             help="Print instead how far each quirk (of --quirk; else all) alone, and all together, move each cell of "
             "Table 2, and retransmissions, ECE and CWR.",
         ),
-    ] = False,
+    ] = False
     beside: Annotated[
-        PaperName | None, typer.Option("--beside", help="Print instead Tables 1 and 2 beside those of the paper.")
-    ] = None,
+        Paper | None, typer.Option("--beside", help="Print instead Tables 1 and 2 beside those of the paper.")
+    ] = None
     pairs: Annotated[
         bool,
         typer.Option(
             "--pairs", help="Write pairs.parquet also of more than 500,000 downloads: it takes longer than all tables."
         ),
-    ] = False,
+    ] = False
+
+    def refuse_contradictions(self) -> None:
+        """Raises UsageError for options that cannot be given together."""
+        option = "--quirk-effects" if self.quirk_effects else "--beside"
+        if self.quirk_effects and (self.beside or self.as_published):
+            other = "--beside" if self.beside else "--as-published"
+            raise UsageError(f"{other} cannot be given with it", where=option, remedy="give one of the two")
+        if (self.quirk_effects or self.beside) and self.by:
+            raise UsageError("--by cannot be given with it", where=option, remedy="give one of the two")
+
+
+@with_options
+def tables(
+    folders: Folders,
+    options: TablesOptions,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
@@ -171,32 +171,29 @@ def tables(
     from analysis import api
     from analysis.measures import dataset
     from analysis.measures.folders import output_folder
-    from analysis.measures.pairs import Metric
     from analysis.measures.selection import Selection
-    from analysis.measures.tables import Grouping
     from analysis.report import published
-    from analysis.report.beside import Paper
     from analysis.report.beside import beside as lay_beside
 
-    chosen = Metric(metric.value) if metric else None
-    special = quirk_effects or beside is not None
-    _refuse_contradictions(quirk_effects=quirk_effects, beside=beside, as_published=as_published, by=by)
-    chosen_metric, quirks = published.choose(quirk or (), as_published=as_published, metric=chosen)
-    if special and chosen is None:
+    special = options.quirk_effects or options.beside is not None
+    options.refuse_contradictions()
+    chosen_metric, quirks = published.choose(
+        options.quirk or (), as_published=options.as_published, metric=options.metric
+    )
+    if special and options.metric is None:
         chosen_metric = Metric.THROUGHPUT
     data = dataset.load_few(folders) if quirks or special else dataset.load(folders)
-    selection = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
+    selection = Selection(unproven=options.unproven, only_hits=options.only_hits, unlimited_only=options.unlimited_only)
     target = output_folder(folders, out) / "tables"
     if quirks or special:
         target /= "published"
-    if quirk_effects:
+    if options.quirk_effects:
         moved = published.effects(data, metric=chosen_metric, chosen=quirks, selection=selection)
-        _output(moved, target, layout, as_json)
+        _output(moved, target, options.layout, as_json)
         return
-    grouping = Grouping(by.value) if by else None
-    made = api.make_tables(data, metric=chosen_metric, by=grouping, selection=selection, quirks=quirks)
-    if beside is not None:
-        _output(lay_beside(Paper(beside.value), data, made.table2), target, layout, as_json)
+    made = api.make_tables(data, metric=chosen_metric, by=options.by, selection=selection, quirks=quirks)
+    if options.beside is not None:
+        _output(lay_beside(options.beside, data, made.table2), target, options.layout, as_json)
         return
     only = {
         Which.DOWNLOADS: ("table1",),
@@ -206,17 +203,17 @@ def tables(
         Which.CLIENTS: ("client_effects",),
         Which.LIMITERS: ("limiters",),
     }
-    names = only.get(which, made.names)
-    made.write(target, pairs=pairs)
+    names = only.get(options.which, made.names)
+    made.write(target, pairs=options.pairs)
     if as_json:
         typer.echo(json.dumps(made.document() | {"written": str(target)}, indent=1))
-    elif layout is Format.TEXT and not latex:
+    elif options.layout is Format.TEXT and not options.latex:
         made.show(sys.stdout, names)
         typer.echo(f"Written to {target}/ as CSV and Markdown.", err=True)
     else:
         typer.echo(made.head(), err=True)
         typer.echo(made.ceilings(), err=True)
-        suffix = "tex" if latex else "csv" if layout is Format.CSV else "md"
+        suffix = "tex" if options.latex else "csv" if options.layout is Format.CSV else "md"
         typer.echo(made.files(suffix, names), nl=False)
 
 
@@ -225,21 +222,6 @@ def tables_listing() -> dict[str, list[tuple[str, str]]]:
     from analysis.measures.quirks import ALL
 
     return {"Quirks": [(one.name, f"{one.help} Moves: {one.affects}. Source: {one.source}.") for one in ALL.values()]}
-
-
-def _refuse_contradictions(
-    *,
-    quirk_effects: bool,
-    beside: PaperName | None,
-    as_published: bool,
-    by: GroupingName | None,
-) -> None:
-    option = "--quirk-effects" if quirk_effects else "--beside"
-    if quirk_effects and (beside or as_published):
-        other = "--beside" if beside else "--as-published"
-        raise UsageError(f"{other} cannot be given with it", where=option, remedy="give one of the two")
-    if (quirk_effects or beside) and by:
-        raise UsageError("--by cannot be given with it", where=option, remedy="give one of the two")
 
 
 class _Shown(Protocol):
@@ -297,7 +279,7 @@ def figures(
 
 def report(
     folders: Folders,
-    metric: Metrics = MetricName.TIME,
+    metric: Metrics = Metric.TIME,
     unproven: Unproven = False,
     only_hits: OnlyHits = False,
     unlimited_only: UnlimitedOnly = False,
@@ -317,14 +299,13 @@ def report(
     """
     from analysis.measures import dataset
     from analysis.measures.folders import output_folder
-    from analysis.measures.pairs import Metric
     from analysis.measures.selection import Selection
     from analysis.report import report as reporting
 
     data = dataset.load(folders)
     path = output_folder(folders, out) / "report" / "index.html"
     selection = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
-    options = reporting.ReportOptions(metric=Metric(metric.value), selection=selection, targets=targets)
+    options = reporting.ReportOptions(metric=metric, selection=selection, targets=targets)
     summary = reporting.write(data, path, options)
     if not as_json:
         summary.show(sys.stderr)
@@ -349,9 +330,9 @@ def compare(
         ),
     ] = 5.0,
     metric: Annotated[
-        MetricName,
+        Metric,
         typer.Option("--metric", help="Compare download times [s], or mean throughputs [Mbit/s]."),
-    ] = MetricName.TIME,
+    ] = Metric.TIME,
     layout: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TEXT,
     unproven: Unproven = False,
     as_json: AsJson = False,
@@ -369,11 +350,10 @@ def compare(
     input.
     """
     from analysis.compare import result
-    from analysis.measures.pairs import Metric
     from analysis.measures.selection import Selection
 
     selection = Selection(unproven=unproven)
-    made = result.compare(a, b, threshold=threshold / 100, metric=Metric(metric.value), selection=selection)
+    made = result.compare(a, b, threshold=threshold / 100, metric=metric, selection=selection)
     if as_json:
         typer.echo(json.dumps(made.document(), indent=1))
     elif layout is Format.TEXT:
