@@ -225,7 +225,8 @@ class Attempt:
             with self._parts.on(Part.LOOK_UP):
                 looked_up = self._caller.resolve(self._host, family=self._campaign.address_family)
             if not looked_up.addresses:
-                return _Address(None, looked_up, Failure.DNS_ERROR, looked_up.error or "no address", looked_up.code)
+                failure = Failure.CLIENT_CRASHED if looked_up.crashed else Failure.DNS_ERROR
+                return _Address(None, looked_up, failure, looked_up.error or "no address", looked_up.code)
             address = looked_up.addresses[0]
             check_address(address, self._place.allowed_prefixes)
             check_named(address, self._named)

@@ -77,6 +77,8 @@ class Resolution:
     error: str | None
     code: FailureCode | None = None
     """The second word on `dns_error`."""
+    crashed: bool = False
+    """Our own program failed: that says nothing of the name."""
 
 
 class Warm:
@@ -162,16 +164,19 @@ class Caller:
             warm.stop()
 
     def resolve(self, name: str, *, family: str, timeout_s: float = 10.0) -> Resolution:
-        """An uncached look-up from the place."""
+        """An uncached look-up from the place; once more if something ended the interpreter."""
         argv = ["--name", name, "--family", family, "--timeout-s", str(timeout_s)]
         for server in self._place.nameservers:
             argv += ["--nameserver", server]
         for prefix in self._place.allowed_prefixes:
             argv += ["--allow", str(prefix)]
         argv += self._run_as
+        warm, limit_s = self._warm[RESOLVE], 2 * timeout_s + GRACE_S  # `any` asks for two types
         try:
-            # Twice the time: `any` asks for two types.
-            reply = self._warm[RESOLVE].ask(argv, limit_s=2 * timeout_s + GRACE_S)
+            try:
+                reply = warm.ask(argv, limit_s=limit_s)
+            except GoneError:
+                reply = warm.ask(argv, limit_s=limit_s)
             answer = json.loads(reply.stdout)
             return Resolution(
                 addresses=tuple(str(address) for address in answer["addresses"]),
@@ -181,7 +186,8 @@ class Caller:
                 code=FailureCode(answer["code"]) if answer["code"] else None,
             )
         except (GoneError, ValueError, KeyError, TypeError) as error:
-            return Resolution(addresses=(), cnames=(), dns_s=None, error=scrub(f"the look-up failed: {error}"))
+            why = scrub(f"the look-up failed: {error}")
+            return Resolution(addresses=(), cnames=(), dns_s=None, error=why, crashed=True)
 
     def download(self, client: Client, request: DownloadRequest) -> ClientResult:
         """One download. A client that crashes, hangs or prints an invalid result is a record, not an exception.

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -355,6 +356,23 @@ def _attempts(client: TakenOver, journal: Path, ca: Path, other: int) -> dict[st
         os.kill(results["fork"], signal.SIGKILL)
     results["exec"] = call(_taken_over.EXECVE, b"/bin/true\0", 0, 0) if results["fork"] < 0 else 0
     return {what: result < 0 for what, result in results.items()}
+
+
+def test_a_look_up_whose_interpreter_is_killed_is_made_once_more() -> None:
+    """Killed again, it is our crash, and no word about the name."""
+    with (
+        loopback("root") as (place, server),
+        Caller(place, [], lambda: None) as caller,
+        ThreadPoolExecutor() as thread,
+    ):
+        assert server.stdout is not None
+        asking = thread.submit(caller.resolve, "a.example", family="ipv4", timeout_s=1.9)
+        for _ in range(2):
+            assert select.select([server.stdout], [], [], WAIT_S)[0] and server.stdout.readline() == "packet\n"
+            [interpreter] = [warm._child.pid for warm in caller._warm.values() if warm._child is not None]
+            os.kill(interpreter, signal.SIGKILL)
+        resolution = asking.result(timeout=WAIT_S)
+    assert resolution.crashed and resolution.error == "the look-up failed: its interpreter failed (ValueError)"
 
 
 HOSTILE = {
