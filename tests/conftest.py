@@ -24,12 +24,12 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 LONGEST = (
-    *("test_truth_demo", "test_sender_watch", "test_proof_lab", "test_host_signals", "test_kill_run", "test_survey_iw"),
+    *("test_fleet", "test_truth_demo", "test_sender_watch", "test_proof_lab", "test_host_signals", "test_kill_run", "test_survey_iw"),
     *("test_disk_limits", "test_kill_parts", "test_archive", "test_analysis_report", "test_report_browser"),
     *("test_fleet_collect", "test_inspect_folder", "test_faults_input", "test_same_place", "test_survey_cdn_iw"),
     *("test_download_run", "test_fleet_runs", "test_resumed_with_new_files", "test_failure_words", "test_budget_lab"),
 )
-"""Test files of contract and lab that take longest: they come first, so that no worker is left alone with one."""
+"""Test files of contract, lab and fleet that take longest: they come first, so that no worker is left alone with one."""
 
 
 @pytest.fixture(scope="session")

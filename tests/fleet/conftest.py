@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -53,15 +54,21 @@ def cloud(request: pytest.FixtureRequest, cloud_machine: None) -> Iterator[Cloud
 
 
 @pytest.fixture(scope="session")
-def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Bundles of this checkout for the hosts of this run. Skips without a package index, and on systems newer than
-    vantage points.
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """Bundles of this checkout for the hosts of this run, made by the first of its processes that needs them. Skips
+    without a package index, and on systems newer than vantage points.
     """
     if BUNDLES_VARIABLE not in os.environ:
         download_small(tmp_path_factory.mktemp("index") / "wheels")
     suites = [*DEBIANS.values(), *(UBUNTUS.values() if request.config.getoption("--soak") else ())]
+    own = tmp_path_factory.getbasetemp()
+    folder = (own if worker_id == "master" else own.parent) / "bundles"
+    folder.mkdir(exist_ok=True)
     try:
-        return bundles(tmp_path_factory.mktemp("bundles"), suites)
+        with folder.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            made = list(folder.glob("*.tar"))
+            return folder if made else bundles(folder, suites)
     except PlaceError as error:
         if "newer C library" in error.sentence():
             pytest.skip(error.sentence())
