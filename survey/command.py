@@ -8,13 +8,14 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from core.errors import UsageError
+from core.options import as_command, parameters_of
 from core.outreach import arguments
 from survey.surveys import Results, Site, Survey, SurveyOptions
 
@@ -70,34 +71,24 @@ def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
         _print_summary(survey, summary, options.out, as_json=given["as_json"])
 
     parameters = sorted(_parameters(survey, place), key=lambda parameter: parameter.default is not parameter.empty)
-    work.__name__ = survey.name
-    work.__doc__ = survey.help
-    work.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    work.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return work
+    work.__name__, work.__doc__ = survey.name, survey.help
+    return as_command(work, parameters, like=work)
 
 
 def _parameters(survey: Survey, place: Place | None) -> Iterator[inspect.Parameter]:
-    def parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
     for model in (SurveyOptions, survey.settings):
-        hints = get_type_hints(model, include_extras=True)
-        for entry in fields(model):
-            default = survey.defaults.get(entry.name, entry.default)
-            annotation = hints[entry.name]
-            if entry.name == "contact":
-                if not survey.contact:
-                    continue
-                default = MISSING
-            if entry.name == "targets_out":
-                if not survey.targets:
-                    continue
-                annotation = _filling(annotation, ", ".join(survey.targets))
-            yield parameter(entry.name, annotation, inspect.Parameter.empty if default is MISSING else default)
-    if place is not None and survey.starts_programs:
-        yield parameter("isolation", Isolation, None)
-    yield parameter("as_json", arguments.AsJson, False)
+        for parameter in parameters_of(model, survey.defaults):
+            if parameter.name == "contact":
+                if survey.contact:
+                    yield parameter.replace(default=parameter.empty)
+            elif parameter.name == "targets_out":
+                if survey.targets:
+                    yield parameter.replace(annotation=_filling(parameter.annotation, ", ".join(survey.targets)))
+            else:
+                yield parameter
+    own = {"isolation": (Isolation, None)} if place is not None and survey.starts_programs else {}
+    for name, (annotation, default) in {**own, "as_json": (arguments.AsJson, False)}.items():
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _filling(annotation: Any, columns: str) -> Any:

@@ -27,11 +27,10 @@ from downloader.campaign.targets import trusted
 from downloader.client import Client
 from downloader.control.reporter import Reporter
 from downloader.control.stop_pause import StopGate
-from downloader.execution.attempt import Attempt
+from downloader.execution.attempt import Attempt, Part, Parts
 from downloader.execution.calls import Caller, CutError, StoppedError
 from downloader.execution.capture import ip_bytes, part_names
 from downloader.execution.journal import Journal
-from downloader.execution.parts import Part, Parts
 from downloader.execution.records import mark_void
 from downloader.limits.budget import AccountEntry, BudgetGate, interrupted_bytes, reserved
 from downloader.limits.captures import CaptureStore, Inspect, Settled, packed_name
