@@ -129,7 +129,7 @@ def _panel(axis: Any, plot: Plot, row: str, column: str, *, last: bool) -> None:
             _line(axis, at_x, shown, look, draw_as.error)
         for where, one in zip(at_x, shown, strict=True):
             if one.censored or one.open:
-                axis.annotate("†" if one.censored else "…", (where, one.mean), ha="center", va="bottom", fontsize=9)
+                axis.annotate("†" if one.censored else "○", (where, one.mean), ha="center", va="bottom", fontsize=9)
         if other is not None:
             second = [plot.second[row, column, colour, hatch, x].mean for x in xs]
             other.plot(at_x, second, "D:", markersize=3.5, markerfacecolor="none", color=INK, linewidth=0.6)
