@@ -16,12 +16,11 @@ from analysis.measures.dose import DoseRow
 from analysis.measures.folders import output_folder, writing
 from analysis.measures.limiters import LimiterRow, limiters
 from analysis.measures.order import OrderEffects, order_effects
-from analysis.measures.pairs import Metric
 from analysis.measures.quirks import ReadingQuirk, with_quirks
-from analysis.measures.rows import SpeedupRow
+from analysis.measures.rows import Grouping, Metric, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.stopping import StoppingOutcome, stoppings
-from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row
+from analysis.measures.tables import ConfigurationRow, Table1Row
 from analysis.report import course, figures, findings, published, records, render, report
 from analysis.report.plots import FirstScreen
 from analysis.report.published import CongestionRow, congestion

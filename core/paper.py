@@ -6,7 +6,16 @@ older versions, are read with these comparisons.
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from core.domain import Comparison, Configuration, Role
+
+
+class Paper(StrEnum):
+    """Papers whose tables are known."""
+
+    ANRW23 = "anrw23"
+
 
 BASELINE, BASELINE_AGAIN = "BL", "BL2"
 """The baseline, and the same configuration again: the noise floor."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from core.domain import FAILURE_CODES, Failure, FailureCode, Outcome, Transport
+from core.domain import FAILURE_CODES, ClientColumns, Failure, FailureCode, Outcome, Transport
 from core.errors import PlaceError, UsageError, use_one_of
 from core.system.process import find_program, is_debug_build, refuse_debug_build
 from core.untrusted import last_line, scrub
@@ -103,43 +103,16 @@ class DownloadRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientResult:
-    """A client's result; the fields are those of `core.domain.Download`."""
+class ClientResult(ClientColumns):
+    """A client's result: columns of its row as they are, and what becomes a column."""
 
     outcome: Outcome
     failure: Failure | None
-    failure_detail: str | None
-    started_at: float
     failure_code: FailureCode | None = None
-    failure_number: int | None = None
-    setup_s: float | None = None
-    client_version: str | None = None
-    http_status: int | None = None
-    http_version: str | None = None
-    content_length: int | None = None
-    content_type: str | None = None
-    response_headers: Mapping[str, str] = field(default_factory=dict)
     body_bytes: int = 0
-    body_sha256: str | None = None
-    connect_s: float | None = None
-    tls_s: float | None = None
-    headers_s: float | None = None
-    first_byte_s: float | None = None
-    last_byte_s: float | None = None
-    local_ip: str | None = None
-    local_port: int | None = None
-    server_ip: str | None = None
-    server_port: int | None = None
-    client_cpu_s: float | None = None
-    transfer_cpu_s: float | None = None
-    run_delay_s: float | None = None
-    tls_version: str | None = None
-    tls_cipher: str | None = None
-    tls_group: str | None = None
-    alpn: str | None = None
+    response_headers: Mapping[str, str] = field(default_factory=dict)
     tcp: Mapping[str, Any] | None = None
     quic: Mapping[str, Any] | None = None
-    socket_drops: int | None = None
 
 
 def version(package: str) -> str | None:

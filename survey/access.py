@@ -14,6 +14,7 @@ from core.outreach.blocks import BlockLists
 from core.outreach.dns import Answer, ResolveError, Resolver
 from core.outreach.pace import Lanes, TokenBucket
 from core.reach import check_public
+from survey.lookups import Lookups
 from survey.subjects import Subject
 
 BLOCKED, ADDRESS_REFUSED, NO_ADDRESS = "blocked", "address_refused", "no_address"
@@ -37,7 +38,8 @@ class NotAskedError(Exception):
 class Access:
     """Shared by all visits of a run."""
 
-    resolver: Resolver
+    resolver: Resolver | Lookups
+    """A survey that starts programs has its names looked up by another process."""
     blocks: BlockLists
     names: TokenBucket
     """Rate limit of DNS look-ups."""

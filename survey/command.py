@@ -57,9 +57,9 @@ def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
         settings = survey.settings(**{name: value for name, value in given.items() if name in own})
         engine.check(survey, options, settings)  # before a namespace is made for it
         opened: AbstractContextManager[Site | None] = nullcontext()
-        if place is not None and (survey.kernel or survey.raw):
+        if place is not None and survey.starts_programs:
             opened = place(given["isolation"], options.nameserver, survey.kernel, survey.raw)
-        elif not survey.kernel and not survey.raw:  # it starts no program, and reads all answers itself
+        elif not survey.starts_programs:  # it reads all answers itself
             arguments.give_up_rights(
                 reads=(options.source, getattr(settings, "trusted", None)),
                 lists=block_list_paths(options.block_list, options.opt_out),
@@ -95,7 +95,7 @@ def _parameters(survey: Survey, place: Place | None) -> Iterator[inspect.Paramet
                     continue
                 annotation = _filling(annotation, ", ".join(survey.targets))
             yield parameter(entry.name, annotation, inspect.Parameter.empty if default is MISSING else default)
-    if place is not None and (survey.kernel or survey.raw):
+    if place is not None and survey.starts_programs:
         yield parameter("isolation", Isolation, None)
     yield parameter("as_json", arguments.AsJson, False)
 

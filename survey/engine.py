@@ -26,6 +26,7 @@ from core.outreach.pace import Lanes, TokenBucket
 from core.system import process
 from core.terminal import Progress
 from survey.access import Access, NotAskedError
+from survey.lookups import confined
 from survey.subjects import Source, Subject
 from survey.surveys import PLANNED, Context, Record, Remark, Site, Survey, SurveyOptions, Visit
 
@@ -206,8 +207,11 @@ def _start_here(argv: Sequence[str]) -> process.Child:
 
 
 @asynccontextmanager
-async def _context(options: SurveyOptions, settings: Any, blocks: BlockLists, site: Site) -> AsyncIterator[Context]:
-    async with Resolver(options.nameserver, port=options.nameserver_port) as resolver:
+async def _context(
+    survey: Survey, options: SurveyOptions, settings: Any, blocks: BlockLists, site: Site
+) -> AsyncIterator[Context]:
+    asked = Resolver(options.nameserver, port=options.nameserver_port)
+    async with confined(asked) if survey.starts_programs else asked as resolver:
         access = Access(
             resolver=resolver,
             blocks=blocks,
@@ -253,7 +257,7 @@ async def _visit_all(
             await asyncio.sleep(FLUSH_S)
             flush()
 
-    async with _context(options, settings, blocks, site) as context, survey.visits(context) as visit:
+    async with _context(survey, options, settings, blocks, site) as context, survey.visits(context) as visit:
         subjects = ledger.take()
         flusher = asyncio.create_task(flush_often())
         try:

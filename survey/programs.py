@@ -1,4 +1,4 @@
-"""Probers: programs that take many requests over a pipe and answer each with a record of fixed size.
+"""Probers: programs that take many requests over a pipe and answer each with a record of fixed size, or a line.
 
 A survey defines the messages (`ProberProgram`); this module has processes, pipes, back-pressure, and restarts after
 crashes.
@@ -24,6 +24,9 @@ READ_BYTES = 1 << 18
 MOST_UNSENT_BYTES = 1 << 20
 """Most requests queued for a pipe; further callers wait."""
 
+MOST_UNREAD_BYTES = 1 << 20
+"""Longest reply."""
+
 MOST_CRASHES = 3
 """Crashes in a row without a reply in between, after which we give up."""
 
@@ -39,9 +42,11 @@ class ProberProgram(Generic[Request, Reply]):
     argv: Sequence[str]
     encode: Callable[[int, Request], bytes]
     """Encodes a request with its number (32 bits, unsigned)."""
-    reply_bytes: int
+    reply_bytes: int | None
+    """Size of a reply; None: each is a line."""
     decode: Callable[[bytes], Iterable[tuple[int, Reply]]]
-    """Decodes complete replies: their numbers and contents."""
+    """Decodes complete replies: their numbers and contents. Raises ValueError, KeyError or TypeError for others, as
+    a prober may write that a server has taken over; it is started anew then."""
     greeted: Callable[[bytes], None]
     """Reads the first line. Raises PlaceError if the program cannot work."""
 
@@ -201,13 +206,20 @@ class _Process(Generic[Request, Reply]):
             self._crashed()
             return
         data = self._rest + data
-        whole = len(data) - len(data) % self._program.reply_bytes
+        size = self._program.reply_bytes
+        whole = data.rfind(b"\n") + 1 if size is None else len(data) - len(data) % size
         self._rest = data[whole:]
-        for number, reply in self._program.decode(data[:whole]):
-            self._crashes = 0
-            _, future = self._waiting.pop(number)
-            if not future.done():
-                future.set_result(reply)
+        try:
+            for number, reply in self._program.decode(data[:whole]):
+                _, future = self._waiting.pop(number)
+                self._crashes = 0
+                if not future.done():
+                    future.set_result(reply)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            self._crashed()
+            return
+        if len(self._rest) > MOST_UNREAD_BYTES:
+            self._crashed()
 
     def _crashed(self) -> None:
         """The program ended early: restarts it, up to `MOST_CRASHES` times."""

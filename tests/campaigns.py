@@ -10,6 +10,8 @@ from core.domain import Target
 from core.system.place import Place
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.targets import check_targets
+from downloader.control.reporter import Reporter
+from downloader.execution.engine import Session
 from downloader.execution.run import RunSummary, check_plan, run_campaign
 from downloader.schedule.slots import share
 
@@ -17,8 +19,11 @@ from downloader.schedule.slots import share
 def run_in(
     campaign: Campaign, targets: Sequence[Target], places: Mapping[str, Place], out: Path, **options: Any
 ) -> RunSummary:
-    """As `upshift run`: the campaign is planned, checked and run; `options` are those of `run_campaign`."""
+    """As `upshift run`: the campaign is planned, checked and run; `options` are fields of `Session`."""
     check_targets(targets, where=campaign.targets)
     plan = share(campaign, targets, list(places), list(places))
     check_plan(plan, out)
-    return run_campaign(plan, places, out, **options)
+    if "reporter" in options:
+        return run_campaign(Session(plan=plan, out=out, **options), places)
+    with Reporter(out, campaign=campaign.name) as reporter:
+        return run_campaign(Session(plan=plan, out=out, reporter=reporter, **options), places)

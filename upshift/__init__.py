@@ -51,7 +51,7 @@ def pairs(
     """
     from analysis.measures import dataset
     from analysis.measures.pair_table import pair_table
-    from analysis.measures.pairs import Metric
+    from analysis.measures.rows import Metric
     from analysis.measures.selection import Selection
     from core.errors import UsageError, use_one_of
 

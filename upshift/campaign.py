@@ -29,7 +29,7 @@ from downloader.control import host
 from downloader.control.metrics import Endpoint, parse_endpoint
 from downloader.control.reporter import Reporter
 from downloader.control.stop_pause import STOP, StoppableProgress, parse_time
-from downloader.execution.engine import trusts_clock
+from downloader.execution.engine import Session, trusts_clock
 from downloader.execution.run import RunSummary, check_plan, run_campaign
 from downloader.limits.disk import check_start
 from downloader.schedule.schedule import State
@@ -104,24 +104,25 @@ def run_file(
             stack.enter_context(host.announced(campaign.name, out, force=force))
             others = _names_beside
         reporter = stack.enter_context(reported(out, campaign.name, endpoint, others))
-        return _run(plan, here, out, let_cpus_sleep, end, progress, reporter, run_as)
+        session = Session(
+            plan=plan,
+            out=out,
+            progress=progress,
+            reporter=reporter,
+            until=end,
+            client_ceilings=_client_ceilings(),
+            inspect=partial(inspect_capture, factors=factors.ALL),
+            run_as=run_as,
+        )
+        return _run(session, here, let_cpus_sleep=let_cpus_sleep)
 
 
 def _names_beside() -> list[str]:
     return [other.name for other in host.others()]
 
 
-def _run(
-    plan: SharedPlan,
-    here: str | None,
-    out: Path,
-    let_cpus_sleep: bool,
-    until: float | None,
-    progress: Progress,
-    reporter: Reporter,
-    run_as: tuple[int, int] | None,
-) -> tuple[RunSummary, Inspection | None]:
-    campaign = plan.campaign
+def _run(session: Session, here: str | None, *, let_cpus_sleep: bool) -> tuple[RunSummary, Inspection | None]:
+    plan, campaign, out, reporter = session.plan, session.plan.campaign, session.out, session.reporter
     for note in prepared(campaign.configurations)[1]:
         print(f"upshift: {note}", file=sys.stderr)  # noqa: T201 - the user should read it before the run
     with ExitStack() as stack:
@@ -133,19 +134,11 @@ def _run(
         else:
             from vantage.lab.lab import open_lab
 
-            lab = stack.enter_context(open_lab(campaign.topology, progress=progress, let_cpus_sleep=let_cpus_sleep))
+            lab = stack.enter_context(
+                open_lab(campaign.topology, progress=session.progress, let_cpus_sleep=let_cpus_sleep)
+            )
             places, truth = _lab_places(lab, names, stack), lab.truth()
-        summary = run_campaign(
-            plan,
-            places,
-            out,
-            progress=progress,
-            until=until,
-            reporter=reporter,
-            client_ceilings=_client_ceilings(),
-            inspect=partial(inspect_capture, factors=factors.ALL),
-            run_as=run_as,
-        )
+        summary = run_campaign(session, places)
         reporter.does(*(State.STOPPING, summary.ended_by) if summary.ended_by else (State.RUNNING, "making the tables"))
     # Only now: a folder that holds another plan was refused above, and keeps its lab.json.
     if truth is not None:
@@ -155,7 +148,7 @@ def _run(
     if summary.ended_by is not None:
         reporter.end(State.STOPPED, summary.ended_by)
         return summary, None
-    inspection = inspect_campaign(out, factors=factors.ALL, progress=StoppableProgress(progress, out))
+    inspection = inspect_campaign(out, factors=factors.ALL, progress=StoppableProgress(session.progress, out))
     if summary.complete:
         reporter.end(State.DONE, "")
     else:

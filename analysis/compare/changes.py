@@ -17,8 +17,8 @@ import numpy as np
 from analysis.measures import costs
 from analysis.measures.columns import Mask, numbered
 from analysis.measures.dataset import Dataset
-from analysis.measures.pairs import Metric, pair
-from analysis.measures.rows import MINIMUM_DOMAINS
+from analysis.measures.pairs import pair
+from analysis.measures.rows import MINIMUM_DOMAINS, Metric
 from analysis.measures.selection import Selection
 from analysis.measures.statistics import intervals
 from analysis.measures.statistics.intervals import (

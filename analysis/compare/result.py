@@ -15,8 +15,7 @@ from analysis.compare.changes import Change, ChangedQuantity, ChangeVerdict, cha
 from analysis.measures import dataset
 from analysis.measures.dataset import Dataset
 from analysis.measures.folders import DOWNLOADS
-from analysis.measures.pairs import Metric
-from analysis.measures.rows import MINIMUM_DOMAINS
+from analysis.measures.rows import MINIMUM_DOMAINS, Metric
 from analysis.measures.selection import DEFAULT, Selection
 from analysis.report import records, render
 from core import terminal

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.scan import CaptureReader
 from analysis.evidence.identity import with_identity
 from analysis.evidence.rows import ENGINE, Inspected, inspect_run
-from core.domain import Download, Outcome, Proven
+from core.domain import Download, Outcome, ProofColumns, Proven
 from core.errors import PlaceError, UsageError
 from core.files import schemas, store
 from core.files.journal import CaptureFindings, RecordedFindings, is_own
@@ -26,14 +26,11 @@ from core.files.schemas import build
 
 DOWNLOADS = "downloads.parquet"
 
-PROOF = (
-    *("treatment_ok", "treatment_reason", "treatment_detail"),
-    *("host_disturbance", "host_disturbance_detail", "slow_handshake", "engine"),
-)
-"""Columns of `downloads` that inspection fills in, besides KPIs and their engine."""
+INSPECTED = tuple(entry.name for entry in fields(ProofColumns))
+"""Columns of `downloads` that inspection fills in, besides KPIs."""
 
-INSPECTED = (*PROOF, "kpi_engine")
-"""The same with it."""
+PROOF = tuple(name for name in INSPECTED if name != "kpi_engine")
+"""The same without the engine of the KPIs."""
 
 Row = Mapping[str, Any]
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from analysis.captures.limiter import Limiter
 from analysis.measures.columns import Codes, Downloads, Flags, Floats, Mask, Texts, rows_by_code
 from analysis.measures.dataset import Dataset, finite
-from analysis.measures.pairs import Metric, Samples
-from analysis.measures.rows import SplitBy
+from analysis.measures.pairs import Samples
+from analysis.measures.rows import Metric, SplitBy
 from analysis.measures.selection import DEFAULT, Selection, runs_without_hits
 from core.domain import Dose, Failure, Outcome, Role, Transport
 from core.errors import UsageError

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from analysis.measures import costs
 from analysis.measures.columns import Mask, on_all_cores
 from analysis.measures.dataset import Dataset
-from analysis.measures.pairs import Metric, Samples, pair
-from analysis.measures.rows import SpeedupSummary
+from analysis.measures.pairs import Samples, pair
+from analysis.measures.rows import Metric, SpeedupSummary
 from analysis.measures.selection import DEFAULT, Selection
 from analysis.measures.speedup import summary_of
 from core.domain import Comparison

@@ -11,7 +11,8 @@ import numpy as np
 from analysis.measures import costs
 from analysis.measures.columns import Codes, Texts
 from analysis.measures.dataset import Dataset
-from analysis.measures.pairs import ABSENT, Metric, Samples, considered, pair
+from analysis.measures.pairs import ABSENT, Samples, considered, pair
+from analysis.measures.rows import Metric
 from analysis.measures.selection import DEFAULT, Selection
 from core.domain import Comparison, Role
 from core.errors import UsageError, use_one_of

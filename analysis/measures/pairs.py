@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -18,15 +17,6 @@ import numpy.typing as npt
 
 from analysis.measures.columns import Codes, Floats, Ints, Mask, Texts, rows_by_code
 from analysis.measures.rows import SplitBy
-
-
-class Metric(StrEnum):
-    """The quantity of which a speed-up is a ratio."""
-
-    TIME = "time"
-    """Time from the start of connecting to the last body byte."""
-    THROUGHPUT = "throughput"
-    """Mean throughput [Mbit/s] as in the paper: IP bytes over time, so retransmitted bytes count as speed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from analysis.measures.columns import (
     numbered,
     rows_by_code,
 )
-from core.domain import Outcome
+from core.domain import Download, Outcome
 from core.errors import UsageError
 from core.files import schemas
 
@@ -33,15 +34,14 @@ if TYPE_CHECKING:
 _RUN_TEXTS = ("campaign", "vantage", "domain", "url")
 """Columns of `schemas.RUN_KEY` that are texts."""
 
-_TEXTS = (
-    *("configuration", "client", "transport", "provider", "outcome", "failure", "failure_code"),
-    *("host_disturbance", "treatment_reason", "void_reason", "cache_state", "identity_flags"),
-)
-_OTHERS = (
-    *("position", "body_bytes", "first_byte_s", "last_byte_s", "budget_s", "transfer_cpu_s", "run_delay_s"),
-    *("treatment_ok", "slow_handshake", "asn", "kpi_engine"),
-)
-COLUMNS = ("run", *schemas.RUN_KEY, *_TEXTS, *_OTHERS)
+_STORED = {entry.name for entry in fields(Download)}
+_AS_STORED = {entry.name: str(entry.type) for entry in fields(Downloads) if entry.name in _STORED}
+"""Columns of `downloads` that `Downloads` has by the same name -> their types."""
+_TEXTS = tuple(name for name, kind in _AS_STORED.items() if kind == "Texts" and name != "asn")
+_READ = ("body_bytes", "first_byte_s", "transfer_cpu_s", "run_delay_s", "kpi_engine")
+"""Columns that other quantities are made from."""
+
+COLUMNS = tuple(dict.fromkeys((*schemas.RUN_KEY, *_AS_STORED, *_READ)))
 """The columns of `downloads` that tables need."""
 
 

@@ -27,6 +27,23 @@ LARGER_CLUSTERS = ("AS", "vantage")
 """Larger clusters than domains; how far intervals change with them is a check of sensitivity."""
 
 
+class Metric(StrEnum):
+    """The quantity of which a speed-up is a ratio."""
+
+    TIME = "time"
+    """Time from the start of connecting to the last body byte."""
+    THROUGHPUT = "throughput"
+    """Mean throughput [Mbit/s] as in the paper: IP bytes over time, so retransmitted bytes count as speed."""
+
+
+class Grouping(StrEnum):
+    """What Table 2 is split by."""
+
+    VANTAGE = "vantage"
+    PROVIDER = "provider"
+    ITERATION = "iteration"
+
+
 class Verdict(StrEnum):
     """What the data say about a comparison: the first that holds. The vocabulary is closed."""
 

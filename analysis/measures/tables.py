@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -17,18 +16,10 @@ from analysis.measures import costs, speedup
 from analysis.measures.columns import Codes, Downloads, Ints, Mask, Texts, counts
 from analysis.measures.dataset import Dataset
 from analysis.measures.folders import Design
-from analysis.measures.pairs import Metric, Samples
-from analysis.measures.rows import SpeedupRow
+from analysis.measures.pairs import Samples
+from analysis.measures.rows import Grouping, Metric, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection
 from core.domain import Failure, Outcome, Provider, Transport, VoidReason
-
-
-class Grouping(StrEnum):
-    """What Table 2 is split by."""
-
-    VANTAGE = "vantage"
-    PROVIDER = "provider"
-    ITERATION = "iteration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

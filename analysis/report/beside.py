@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from importlib import resources
 from pathlib import Path
 from typing import Any, TextIO
@@ -22,13 +21,7 @@ from analysis.report import records, render
 from core import terminal
 from core.domain import Provider
 from core.files import disk
-
-
-class Paper(StrEnum):
-    """Papers whose tables are known."""
-
-    ANRW23 = "anrw23"
-
+from core.paper import Paper
 
 _OURS, _THEIRS = "ours", "paper"
 _BINS = BIN_NAMES[1:]

@@ -12,9 +12,8 @@ from typing import Any, TextIO
 from analysis.measures import quirks, tables
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.folders import writing
-from analysis.measures.pairs import Metric
 from analysis.measures.quirks import Affects, ReadingQuirk
-from analysis.measures.rows import BIN_NAMES, SpeedupRow
+from analysis.measures.rows import BIN_NAMES, Metric, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection
 from analysis.report import records, render
 from core import terminal

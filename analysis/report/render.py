@@ -9,13 +9,13 @@ from analysis.captures.limiter import Limiter
 from analysis.measures.client_effect import ClientEffectRow, Effect
 from analysis.measures.dose import DoseRow
 from analysis.measures.limiters import LimiterRow
-from analysis.measures.pairs import Metric
 from analysis.measures.rows import (
     BIN_NAMES,
     LARGER_CLUSTERS,
     MINIMUM_DOMAINS,
     MINIMUM_PAIRS,
     Median,
+    Metric,
     PairShare,
     Size,
     SpeedupRow,

@@ -25,10 +25,9 @@ from analysis.measures import ceilings, client_effect, costs, dose, limiters, or
 from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset
 from analysis.measures.folders import writing
-from analysis.measures.pairs import Metric, Samples
-from analysis.measures.rows import BIN_EDGES, BIN_NAMES, PairShare, SpeedupRow
+from analysis.measures.pairs import Samples
+from analysis.measures.rows import BIN_EDGES, BIN_NAMES, Grouping, Metric, PairShare, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
-from analysis.measures.tables import Grouping
 from analysis.report import campaign, checks, course, figures, findings, plots, points, records, render, series, targets
 from core.domain import Role
 from core.files import disk, ladder

@@ -67,7 +67,7 @@ class Judged:
     """Repetitions of a's cells with a timeout."""
     b_timeouts: int = 0
     note: str = ""
-    """Why there is no interval."""
+    """Why there is no interval, or that it has not all repetitions yet."""
 
 
 COLUMNS = (
@@ -135,6 +135,7 @@ def _judged(claim: Claim, flows: Flows, confidence: float, random: np.random.Gen
         agree=sum(claim.bounds[0] <= back(one) <= claim.bounds[1] for one in own),
         a_timeouts=_timeouts(flows, claim, {one.key: one for one, _ in couples}),
         b_timeouts=_timeouts(flows, claim, {other.key: other for _, other in couples}),
+        note=_open(claim, flows, cells),
     )
 
 
@@ -149,6 +150,11 @@ def _fault(
         return f"{censored} of {len(cells)} cells with censored repetitions"
     few = sum(len(own) < 2 for own in values.values())
     return f"{few} of {len(cells)} cells with fewer than two repetitions" if few else None
+
+
+def _open(claim: Claim, flows: Flows, cells: Mapping[tuple[str, ...], Cell]) -> str:
+    count = sum(flows.open(claim.metric, cell) > 0 for cell in cells.values())
+    return f"{count} of {len(cells)} cells are not complete yet" if count else ""
 
 
 def _timeouts(flows: Flows, claim: Claim, cells: Mapping[tuple[str, ...], Cell]) -> int:

@@ -67,7 +67,7 @@ def plan(flows: Flows) -> list[Plot]:
 def _rows(flows: Flows, figure: StudyFigure, metric: str) -> dict[tuple[str, ...], CellRow]:
     rows = {}
     for cell in flows.study.cells_of(metric, quick=flows.quick):
-        if cell.matches(figure.only) and (row := describe(flows, metric, cell)) is not None:
+        if cell.matches(figure.only) and (row := describe(flows, metric, cell)).n:
             names = [getattr(figure.draw, place) for place in _PLACES]
             rows[tuple(cell.texts[name] if name else "" for name in names)] = row
     return rows
@@ -128,8 +128,8 @@ def _panel(axis: Any, plot: Plot, row: str, column: str, *, last: bool) -> None:
         else:
             _line(axis, at_x, shown, look, draw_as.error)
         for where, one in zip(at_x, shown, strict=True):
-            if one.censored:
-                axis.annotate("†", (where, one.mean), ha="center", va="bottom", fontsize=9)
+            if one.censored or one.open:
+                axis.annotate("†" if one.censored else "…", (where, one.mean), ha="center", va="bottom", fontsize=9)
         if other is not None:
             second = [plot.second[row, column, colour, hatch, x].mean for x in xs]
             other.plot(at_x, second, "D:", markersize=3.5, markerfacecolor="none", color=INK, linewidth=0.6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,11 @@ class Sample:
     disturbed: int = 0
     censored_ms: tuple[float, ...] = ()
     """How long each censored repetition took at least."""
+
+    @property
+    def made(self) -> int:
+        """How many there are."""
+        return len(self.repetitions) + self.disturbed + len(self.censored_ms)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +81,22 @@ class Flows:
             values = first - second if metric == "gain_ms" else 100 * (first - second) / first
         return values[~np.isnan(values)]
 
+    def open(self, metric: str, cell: Cell) -> int:
+        """Repetitions that are planned and were not made yet."""
+        return sum(self.repetitions - self.sample(source).made for source in self.sources(metric, cell))
+
+    @property
+    def left(self) -> str:
+        """How much was not made yet, in words; empty: nothing."""
+        cells = self.study.cells(quick=self.quick)
+        counts = [count for cell in cells if (count := self.repetitions - self.sample(cell).made)]
+        return f"{sum(counts):,} flows of {len(counts):,} of {len(cells):,} cells" if counts else ""
+
     def censored(self, metric: str, cell: Cell) -> int:
         return sum(len(self.sample(source).censored_ms) for source in self.sources(metric, cell))
+
+    def disturbed(self, metric: str, cell: Cell) -> int:
+        return sum(self.sample(source).disturbed for source in self.sources(metric, cell))
 
     def timeouts(self, cells: Iterator[Cell]) -> int:
         """Repetitions of these cells in which the sender's timer expired."""
@@ -124,47 +143,52 @@ class CellRow:
     metric: str
     n: int
     """Repetitions with a value."""
+    open: int
+    """Repetitions that were not made yet."""
     disturbed: int
     censored: int
     """If there are any, mean and SD are those of the others."""
-    mean: float
-    sd: float | None
+    mean: float = math.nan
+    sd: float | None = None
     """None below two repetitions, as the interval."""
-    low: float | None
+    low: float | None = None
     """t interval (95 %) of the mean."""
-    high: float | None
-    median: float
-    median_low: float
+    high: float | None = None
+    median: float = math.nan
+    median_low: float = math.nan
     """Interval (95 %) of the median from order statistics; infinite with few repetitions."""
-    median_high: float
+    median_high: float = math.nan
 
 
-CELL_COLUMNS = ("n", "disturbed", "censored", "mean", "sd", "low", "high", "median", "median_low", "median_high")
+CELL_COLUMNS = tuple(one.name for one in fields(CellRow))[2:]
+"""Those that tables have beside cell and metric."""
 
 
-def describe(flows: Flows, metric: str, cell: Cell) -> CellRow | None:
-    """The row of a cell; None if it has no value of the metric."""
-    values = flows.values(metric, cell)
-    if not len(values):
-        return None
-    sources = [flows.sample(source) for source in flows.sources(metric, cell)]
-    censored = flows.censored(metric, cell)
-    # A time that is not known is at least that of the censored repetition; of other metrics nothing is known.
-    lows, highs = values, values
-    if censored:
-        bounds = [least for sample in sources for least in sample.censored_ms]
-        lows = np.append(values, bounds if metric == "time_ms" else [-math.inf] * censored)
-        highs = np.append(values, [math.inf] * censored)
-    sd = float(values.std(ddof=1)) if len(values) > 1 else None
-    half = None if sd is None else t_quantile(CONFIDENCE, len(values) - 1) * sd / math.sqrt(len(values))
-    mean = float(values.mean())
-    median_low, median_high = median_interval(lows, highs)
-    return CellRow(
+def describe(flows: Flows, metric: str, cell: Cell) -> CellRow:
+    """The row of a cell, with NaN where it has no value of the metric."""
+    values, censored = flows.values(metric, cell), flows.censored(metric, cell)
+    row = CellRow(
         cell=cell,
         metric=metric,
         n=len(values),
-        disturbed=sum(sample.disturbed for sample in sources),
+        open=flows.open(metric, cell),
+        disturbed=flows.disturbed(metric, cell),
         censored=censored,
+    )
+    if not row.n:
+        return row
+    # A time that is not known is at least that of the censored repetition; of other metrics nothing is known.
+    lows, highs = values, values
+    if censored:
+        bounds = [least for source in flows.sources(metric, cell) for least in flows.sample(source).censored_ms]
+        lows = np.append(values, bounds if metric == "time_ms" else [-math.inf] * censored)
+        highs = np.append(values, [math.inf] * censored)
+    sd = float(values.std(ddof=1)) if row.n > 1 else None
+    half = None if sd is None else t_quantile(CONFIDENCE, row.n - 1) * sd / math.sqrt(row.n)
+    mean = float(values.mean())
+    median_low, median_high = median_interval(lows, highs)
+    return replace(
+        row,
         mean=mean,
         sd=sd,
         low=None if half is None else mean - half,
@@ -176,13 +200,13 @@ def describe(flows: Flows, metric: str, cell: Cell) -> CellRow | None:
 
 
 def cell_rows(flows: Flows) -> list[CellRow]:
-    """A row for each cell and metric that has a value."""
-    rows = []
-    for metric in flows.study.metrics:
-        for cell in flows.study.cells_of(metric, quick=flows.quick):
-            if (row := describe(flows, metric, cell)) is not None:
-                rows.append(row)
-    return rows
+    """A row for each cell and metric that has a value, or may get one."""
+    return [
+        row
+        for name, metric in flows.study.metrics.items()
+        for cell in flows.study.cells_of(name, quick=flows.quick)
+        if (row := describe(flows, name, cell)).n or (row.open and metric.fault(cell.knobs) is None)
+    ]
 
 
 def t_quantile(confidence: float, df: float) -> float:

@@ -62,6 +62,8 @@ class StudyReport:
             cells = expected_cells(self.flows, wrong[:40])
             terminal.print_table(to, (cells,), title="Not as expected:", words=(*self.flows.study.columns, "metric"))
         terminal.print_line(to, expected_sentence(self.expected))
+        if left := self.flows.left:
+            terminal.print_line(to, f"Still to be made: {left}. The same upshift study run makes them.")
         terminal.print_line(to, f"Report: {self.path}")
 
 
@@ -104,7 +106,8 @@ def _write_rows(path: Path, columns: Sequence[str], names: Sequence[str], rows: 
 
 
 def _fields(row: CellRow | Compared, names: Sequence[str]) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in names}
+    values = {name: getattr(row, name) for name in names}
+    return {name: None if value != value else value for name, value in values.items()}  # NaN is no value
 
 
 def _environment(folder: Path) -> render.Cells:
@@ -143,6 +146,7 @@ def _html(made: StudyReport, drawings: Sequence[tuple[str, Markup]], environment
         ("disturbed, left out", sum(sample.disturbed for sample in samples)),
         ("censored", sum(len(sample.censored_ms) for sample in samples)),
         ("form", "quick" if data.quick else "whole"),
+        *([("still to be made", data.left)] if data.left else []),
     ]
     return jinja.get_template("page").render(
         name=study.name,

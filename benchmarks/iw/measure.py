@@ -39,6 +39,7 @@ def measure(
     assert child.stdin is not None and child.stdout is not None
     fcntl.fcntl(child.stdin, fcntl.F_SETPIPE_SZ, 1 << 20)  # or both could wait to write
     child.stdout.readline()
+    assert program.reply_bytes is not None
     data = list(requests(count, mss))
     begun, rest, seen = 0, b"", Counter[tuple[str, int]]()
     began, answered, half_kb = time.monotonic(), 0, 0

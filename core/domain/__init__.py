@@ -4,7 +4,7 @@ Times are seconds as float unless a name says `_ms` or `_ns`; `*_at` are seconds
 Mbit/s = 10^6 bit/s. Sizes are bytes.
 """
 
-from core.domain.download import Download, Superseded, Transport
+from core.domain.download import ClientColumns, Download, ProofColumns, Superseded, Transport
 from core.domain.outcome import (
     FAILURE_CODES,
     CacheState,
@@ -39,6 +39,7 @@ from core.domain.plan import (
 __all__ = [
     "FAILURE_CODES",
     "CacheState",
+    "ClientColumns",
     "Comparison",
     "Configuration",
     "Disturbance",
@@ -53,6 +54,7 @@ __all__ = [
     "ObjectKind",
     "Outcome",
     "PageObject",
+    "ProofColumns",
     "Proven",
     "Provider",
     "Refutation",

@@ -16,12 +16,9 @@ class Transport(StrEnum):
     QUIC = "quic"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Download:
-    """One download of one file with one configuration: the first columns of a row of `downloads`, before its KPIs.
-
-    Columns named `*_s` that mark a moment count from `started_at`, the first packet; None: not reached.
-    """
+@dataclass(frozen=True, kw_only=True)
+class PlanColumns:
+    """The columns of a download that are known before it starts."""
 
     campaign: str
     """Name of the campaign."""
@@ -47,77 +44,123 @@ class Download:
     """Position within the measurement run, from 1; warm-ups come first, the last of them at 0."""
     attempts: int
     """Number of attempts of the measurement run, this one included (1 to 3)."""
+    budget_s: float
+    """The time budget; longer downloads are censored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientColumns:
+    """The columns that the client measures, under the same names in its document (`downloader.client`).
+
+    Those named `*_s` that mark a moment count from `started_at`, the first packet; None: not reached.
+    """
+
     started_at: float
     """When the client sent its first packet (SYN, Initial). All other times of the download count from here."""
-    setup_s: float | None
+    setup_s: float | None = None
     """Time from the call of the client to its first packet: start of the program, arguments, certificates. It is not
     part of any other time. None if no packet was sent."""
     outcome: str
     """One of `Outcome`."""
     failure: str | None
     """One of `Failure`; None if the download is ok."""
+    failure_code: str | None = None
+    """One of `FailureCode`, the second word on the failure; None: the first says all, or the client does not tell."""
+    failure_number: int | None = None
+    """The number that belongs to it: of a TLS alert, or an error code of HTTP/2, HTTP/3 or QUIC."""
     failure_detail: str | None
     """Description of the failure by the client or from the capture, as text."""
-    http_status: int | None
+    http_status: int | None = None
     """Status of the final response."""
-    http_version: str | None
+    http_version: str | None = None
     """HTTP version of the response: 1.1, 2 or 3."""
-    content_length: int | None
+    content_length: int | None = None
     """Content-Length of the response."""
-    content_type: str | None
+    content_type: str | None = None
     """Content-Type of the response."""
     body_bytes: int
     """Bytes of the body that were received."""
-    body_sha256: str | None
+    body_sha256: str | None = None
     """SHA-256 of the body in hexadecimal, if it is complete."""
-    server_ip: str | None
+    server_ip: str | None = None
     """The server's address."""
-    server_port: int | None
+    server_port: int | None = None
     """The server's port."""
-    local_ip: str | None
+    local_ip: str | None = None
     """The client's address."""
-    local_port: int | None
+    local_port: int | None = None
     """The client's port."""
-    dns_s: float | None
-    """Duration of the uncached DNS look-up for the measurement run (or for this download)."""
-    cnames: str | None
-    """Targets of the CNAME records in the DNS answer, in order, as a JSON list; None without a look-up."""
-    connect_s: float | None
+    connect_s: float | None = None
     """End of the TCP handshake; for QUIC, of the combined QUIC and TLS handshake."""
-    tls_s: float | None
+    tls_s: float | None = None
     """End of the TLS handshake; None for QUIC, where `connect_s` is the end of both."""
-    headers_s: float | None
+    headers_s: float | None = None
     """The final response's header was complete."""
-    first_byte_s: float | None
+    first_byte_s: float | None = None
     """First byte of the body; equal to `headers_s` if the body is empty."""
-    last_byte_s: float | None
+    last_byte_s: float | None = None
     """Last byte of the body: the download time. For a censored download, the last byte received."""
-    budget_s: float
-    """The time budget; longer downloads are censored."""
-    client_cpu_s: float | None
+    client_cpu_s: float | None = None
     """CPU time of the thread that downloads, from the first packet to the end. Closing the connection is included,
     hashing the body is not. None: unknown."""
-    transfer_cpu_s: float | None
+    transfer_cpu_s: float | None = None
     """The part of `client_cpu_s` up to the moment when the outcome was known: the last body byte of an ok download."""
-    run_delay_s: float | None
+    run_delay_s: float | None = None
     """Time in which that thread was ready to run and waited for a CPU (schedstat), from the first packet to the same
     moment. None: the kernel does not report it."""
-    socket_drops: int | None
+    socket_drops: int | None = None
     """Packets that the kernel dropped because the client read its UDP socket too late; None for TCP."""
-    client_version: str | None
+    client_version: str | None = None
     """Versions of the client and its libraries."""
-    tls_version: str | None
+    tls_version: str | None = None
     """TLS version, as negotiated."""
-    tls_cipher: str | None
+    tls_cipher: str | None = None
     """The negotiated TLS cipher suite."""
-    tls_group: str | None
+    tls_group: str | None = None
     """The negotiated group of the key exchange; None if the client's TLS library does not report it (Python's before
     3.14)."""
-    alpn: str | None
+    alpn: str | None = None
     """The protocol selected by ALPN (RFC 7301)."""
-    transport_detail: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProofColumns:
+    """The columns that inspection fills, besides the KPIs."""
+
+    host_disturbance: str | None = None
+    """One of `HostDisturbance` if the host falsified this download's time; else None."""
+    host_disturbance_detail: str | None = None
+    """Description of the disturbance with its numbers, as text."""
+    slow_handshake: bool | None = None
+    """Whether the handshake took longer than 1.3 times its round trips + 15 ms (`analysis.evidence.proof`);
+    None if it did not complete, or the round-trip time is unknown."""
+    treatment_ok: bool | None = None
+    """Whether the packets had the requested options; None (unproven) if that cannot be determined."""
+    treatment_reason: str | None = None
+    """One of `TreatmentReason` (the first if there are several) if `treatment_ok` is not true; else None."""
+    treatment_detail: str | None = None
+    """Why `treatment_ok` is not true, as a sentence."""
+    engine: str | None = None
+    """Versions of the programs that made the `treatment_*` columns."""
+    kpi_engine: str | None = None
+    """Versions of the programs that made the KPIs; None: no connection is known to belong to the download, and its KPIs
+    are empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download(ProofColumns, ClientColumns, PlanColumns):
+    """One download of one file with one configuration: the first columns of a row of `downloads`, before its KPIs.
+
+    Besides those of the plan, the client and the proof, it has what the measurement run and its place tell.
+    """
+
+    dns_s: float | None = None
+    """Duration of the uncached DNS look-up for the measurement run (or for this download)."""
+    cnames: str | None = None
+    """Targets of the CNAME records in the DNS answer, in order, as a JSON list; None without a look-up."""
+    transport_detail: str | None = None
     """The client's data about the connection, as JSON: TCP_INFO, or QUIC version and transport parameters."""
-    response_headers: str | None
+    response_headers: str | None = None
     """Response headers that identify cache and CDN, as JSON."""
     capture: str | None = None
     """Path of the capture, relative to the campaign's folder."""
@@ -140,19 +183,6 @@ class Download:
     """One of `VoidReason` if the measurement run was still void in the last attempt; else None."""
     void_detail: str | None = None
     """The reason with its numbers, as text."""
-    host_disturbance: str | None = None
-    """One of `HostDisturbance` if the host falsified this download's time; else None."""
-    host_disturbance_detail: str | None = None
-    """Description of the disturbance with its numbers, as text."""
-    slow_handshake: bool | None = None
-    """Whether the handshake took longer than 1.3 times its round trips + 15 ms (`analysis.evidence.proof`);
-    None if it did not complete, or the round-trip time is unknown."""
-    treatment_ok: bool | None = None
-    """Whether the packets had the requested options; None (unproven) if that cannot be determined."""
-    treatment_reason: str | None = None
-    """One of `TreatmentReason` (the first if there are several) if `treatment_ok` is not true; else None."""
-    treatment_detail: str | None = None
-    """Why `treatment_ok` is not true, as a sentence."""
     prefix: str | None = None
     """The announced prefix of the target's address at the time of mapping."""
     asn: int | None = None
@@ -169,17 +199,8 @@ class Download:
     """The `IdentityFlag`s of the download, as a JSON list; None for a warm-up, and without a response."""
     identity_detail: str | None = None
     """What differs, as text."""
-    engine: str | None = None
-    """Versions of the programs that made the `treatment_*` columns."""
-    kpi_engine: str | None = None
-    """Versions of the programs that made the KPIs; None: no connection is known to belong to the download, and its KPIs
-    are empty."""
     client_http: str | None = None
     """The HTTP version that the client is for; None: any, as client and server agree."""
-    failure_code: str | None = None
-    """One of `FailureCode`, the second word on the failure; None: the first says all, or the client does not tell."""
-    failure_number: int | None = None
-    """The number that belongs to it: of a TLS alert, or an error code of HTTP/2, HTTP/3 or QUIC."""
     run: int | None = None
     """Number of the measurement run within its file, in the order of the rows; None: in no file yet."""
 

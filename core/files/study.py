@@ -206,7 +206,8 @@ class Study:
     seed: int
     repetitions: int
     quick_repetitions: int
-    lanes: str | None
+    lanes: tuple[str, ...]
+    """Columns; cells that differ in one of them may be made side by side."""
     columns: tuple[str, ...]
     whole: tuple[Cell, ...]
     quick: tuple[Cell, ...]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from core.errors import UsageError, use_one_of
 from core.files.config import MOST_TOML_BYTES, STRICT, build, read_json, read_text, read_toml
@@ -60,7 +60,7 @@ class _File:
     cells: list[dict[str, Any]]
     quick_repetitions: Repetitions = 3
     seed: Annotated[int, Field(strict=True)] = 1
-    lanes: str | None = None
+    lanes: Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)] = ()
     fixed: dict[str, Any] = field(default_factory=dict)
     levels: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     gain: dict[str, list[str | int | float]] = field(default_factory=dict)
@@ -131,8 +131,9 @@ def parse(data: Mapping[str, Any], *, where: str, table: Callable[[str], str]) -
         quick=quick,
         tables={name: read.rows(name, f"tables {name}") for name in file.tables},
     )
-    if file.lanes is not None and file.lanes not in columns:
-        raise read.error("lanes", f"there is no column {file.lanes}", use_one_of(file.lanes, columns))
+    for column in file.lanes:
+        if column not in columns:
+            raise read.error("lanes", f"there is no column {column}", use_one_of(column, columns))
     study = dataclasses.replace(study, gain=read.gain(file.gain, study))
     read.check_figures(file.figure, study)
     read.check_claims(file.claim, study)

@@ -32,6 +32,9 @@ from core.reach import check_address
 SOCKETS = 4
 """Number of sockets. A forged answer has to guess the port of one of them, and the ID."""
 
+TCP_AT_ONCE = 32
+"""Most connections for answers that are too long for UDP; a confined process may open 64 files."""
+
 LONGEST_ALIAS = 8
 """Most AliasMode records that are followed (RFC 9460, section 2.4.2)."""
 
@@ -149,7 +152,7 @@ class Resolver:
             ) from None
         check_address(self.nameserver)
         check_route(self.nameserver)
-        self._port = port
+        self.port = port
         self._timeout_s = timeout_s
         self._tries = tries
         self._waiting: _Waiting = {}
@@ -157,12 +160,13 @@ class Resolver:
         self._deadlines: deque[tuple[float, asyncio.Future[bytes]]] = deque()
         self._sweeper: asyncio.TimerHandle | None = None
         self._places = asyncio.Semaphore(at_once)
+        self._by_tcp = asyncio.Semaphore(TCP_AT_ONCE)
 
     async def __aenter__(self) -> Resolver:
         loop = asyncio.get_running_loop()
         for _ in range(SOCKETS):
             transport, _ = await loop.create_datagram_endpoint(
-                lambda: _Receiver(self._waiting), remote_addr=(self.nameserver, self._port)
+                lambda: _Receiver(self._waiting), remote_addr=(self.nameserver, self.port)
             )
             sock: Any = transport.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
@@ -255,7 +259,8 @@ class Resolver:
     async def _ask_by_tcp(self, name: str, kind: wire.Type) -> bytes:
         query = dns.message.make_query(name, dns.rdatatype.RdataType.make(int(kind)))
         try:
-            message = await dns.asyncquery.tcp(query, self.nameserver, self._timeout_s, self._port)
+            async with self._by_tcp:
+                message = await dns.asyncquery.tcp(query, self.nameserver, self._timeout_s, self.port)
         except dns.exception.Timeout:
             raise TimeoutError from None
         return message.to_wire(max_size=65_535)

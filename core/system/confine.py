@@ -45,10 +45,10 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 """Numbers of the system calls of landlock(7), which are the same on all machines; the C library has no functions."""
 
 _RULE_NET_PORT, _BIND_TCP, _CONNECT_TCP, _SCOPES = 2, 1, 2, 3  # linux/landlock.h
-_RULE_PATH = 1
+_RULE_PATH, _EXECUTE = 1, 1
 _READ = 1 << 2 | 1 << 3  # files and folders
 _WRITE = _READ | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 13 | 1 << 14  # remove, make, rename, truncate
-_OF_A_FILE = 1 << 1 | 1 << 2 | 1 << 14
+_OF_A_FILE = _EXECUTE | 1 << 1 | 1 << 2 | 1 << 14
 _CHOWN_AND_DAC_OVERRIDE = 0b11  # linux/capability.h
 _SYSTEM = (
     *("/usr", "/lib", "/lib64", "/proc/self", "/sys/devices/system", "/dev/urandom", "/run/systemd/resolve"),
@@ -60,6 +60,7 @@ _SYSTEM = (
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 """Landlock's version -> how many rights to files it knows; later ones know those of 5."""
 
+_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000  # linux/seccomp.h; refused with the error in the low bits
 _NEW_THREAD = 0x10000  # CLONE_THREAD of linux/sched.h
 _CLONE3 = 435
 _MACHINES = {
@@ -133,6 +134,53 @@ def capabilities(which: str) -> int:
         return next(int(line.split()[1], 16) for line in status if line.startswith(f"{which}:"))
 
 
+_NET_RAW, _SET_BOUNDING = 1 << 13, 1 << 8  # linux/capability.h
+_LEAVE_ROOT = 1 << 6 | 1 << 7 | _SET_BOUNDING  # CAP_SETGID, CAP_SETUID, CAP_SETPCAP
+_SETGROUPS = {"x86_64": (0xC000003E, 116), "aarch64": (0xC00000B7, 159)}
+"""Machine -> its AUDIT_ARCH, and setgroups(2)."""
+
+
+def with_net_raw_only(status: str, uid_map: str) -> tuple[str, ...]:
+    """The start of a command line that leaves a program of others CAP_NET_RAW and no other capability.
+
+    It becomes nobody where that is possible; root that cannot is root by name only (`become_with_net_raw_only`).
+    Nothing is given up without that capability: the program's file may have it for an ordinary user (capabilities(7)).
+
+    Args:
+        status, uid_map: of /proc/self, as a program reads them where it starts.
+    """
+    lines = dict(line.split(":", 1) for line in status.splitlines())
+    held, is_root = int(lines["CapEff"], 16), lines["Uid"].split()[1] == "0"
+    if not held & _NET_RAW:
+        return ()
+    user, group = NOBODY
+    has_nobody = any(int(a) <= user < int(a) + int(n) for a, _, n in map(str.split, uid_map.splitlines()))
+    if is_root and not (has_nobody and held & _LEAVE_ROOT == _LEAVE_ROOT):
+        return (sys.executable, "-P", "-m", "core.system.confine", "--net-raw-only", "--")
+    begin: tuple[str, ...] = ("setpriv", "--inh-caps=-all,+net_raw", "--ambient-caps=-all,+net_raw", "--no-new-privs")
+    begin += ("--bounding-set=-all,+net_raw",) if held & _SET_BOUNDING else ()
+    begin += (f"--reuid={user}", f"--regid={group}", "--clear-groups") if is_root else ()
+    return (*begin, "--pdeathsig=KILL", "--")
+
+
+def become_with_net_raw_only(argv: Sequence[str]) -> None:
+    """Becomes a program that stays root without root's rights: CAP_NET_RAW, and to read the system's files.
+
+    With no_new_privs root gains nothing when it starts a program (security/commoncap.c, cap_bprm_creds_from_file).
+    tcpdump insists on leaving its groups, which takes a right: it is told that it has.
+    """
+    _prctl(_NO_NEW_PRIVS, 1)
+    _drop_bounding(but=_NET_RAW)
+    _keep_capabilities(_NET_RAW)
+    _restrict(_BIND_TCP | _CONNECT_TCP, None, dict.fromkeys([*_SYSTEM, "/etc/passwd", "/etc/group"], _READ | _EXECUTE))
+    if (found := _SETGROUPS.get(platform.machine())) is not None:
+        architecture, call = found
+        load, equal, give = 0x20, 0x15, 0x06
+        steps = [(load, 0, 0, 4), (equal, 0, 3, architecture), (load, 0, 0, 0), (equal, 0, 1, call)]
+        _filter([*steps, (give, 0, 0, _REFUSE), (give, 0, 0, _ALLOW)])  # refused with error 0
+    os.execvp(argv[0], list(argv))  # noqa: S606 - replacing this process is its purpose
+
+
 def landlock_version() -> int:
     """The version of Landlock that the kernel offers to this process; 0: none."""
     return max(0, int(_libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)))
@@ -151,9 +199,9 @@ def _leave_user(user: int, group: int) -> None:
         os._exit(71)  # the parent died while nothing would have told us
 
 
-def _drop_bounding() -> None:
+def _drop_bounding(but: int = 0) -> None:
     for capability in range(_LAST_CAPABILITY + 1):
-        if _libc.prctl(_BOUNDING_DROP, capability, 0, 0, 0):
+        if not but >> capability & 1 and _libc.prctl(_BOUNDING_DROP, capability, 0, 0, 0):
             break  # there is no such capability, or the right to drop any is missing: then none can be gained either
 
 
@@ -167,10 +215,15 @@ def _keep_capabilities(kept: int) -> None:
 
 def _filter_system_calls() -> None:
     if (filters := _system_calls(platform.machine())) is not None:
-        held = ctypes.create_string_buffer(filters)
-        head = struct.pack("@HP", len(filters) // 8, ctypes.addressof(held))
-        if _libc.prctl(_SET_SECCOMP, _SECCOMP_FILTER, head, 0, 0):
-            raise _error("seccomp")
+        _filter(filters)
+
+
+def _filter(program: Sequence[tuple[int, int, int, int]]) -> None:
+    """Sets a filter (seccomp(2)) of `struct sock_filter` (linux/filter.h)."""
+    held = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *step) for step in program))
+    head = struct.pack("@HP", len(program), ctypes.addressof(held))
+    if _libc.prctl(_SET_SECCOMP, _SECCOMP_FILTER, head, 0, 0):
+        raise _error("seccomp")
 
 
 def _restrict(network: int, port: int | None, allowed: Mapping[str, int]) -> int:
@@ -214,15 +267,15 @@ def _allow(held: int, path: str, rights: int) -> None:
         os.close(below)
 
 
-def _system_calls(machine: str) -> bytes | None:
-    """A filter (seccomp(2)) that lets a process make threads, and nothing that runs something else; as an array of
-    `struct sock_filter` (linux/filter.h). None: the machine's numbers are not known.
+def _system_calls(machine: str) -> list[tuple[int, int, int, int]] | None:
+    """A filter that lets a process make threads, and nothing that runs something else. None: the machine's numbers are
+    not known.
     """
     if machine not in _MACHINES:
         return None
     architecture, clone, refused = _MACHINES[machine]
     load, equal, at_least, any_bit, give = 0x20, 0x15, 0x35, 0x45, 0x06  # linux/bpf_common.h
-    allow, refuse, unknown = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS  # linux/seccomp.h
+    allow, refuse, unknown = _ALLOW, _REFUSE | errno.EPERM, _REFUSE | errno.ENOSYS
     # Jumps are counted from the end, where the three verdicts are: allow, refuse, unknown.
     steps: list[tuple[int, int, int | None, int | None]] = [
         (load, 4, None, None),
@@ -240,8 +293,7 @@ def _system_calls(machine: str) -> bytes | None:
         return 0 if to is None else len(steps) - at - 1 + verdicts.index(to)
 
     program = [(code, jump(at, yes), jump(at, no), value) for at, (code, value, yes, no) in enumerate(steps)]
-    program += [(give, 0, 0, verdict) for verdict in verdicts]
-    return b"".join(struct.pack("<HBBI", *step) for step in program)
+    return program + [(give, 0, 0, verdict) for verdict in verdicts]
 
 
 def _lower(limit: int, value: int) -> None:
@@ -281,7 +333,12 @@ def parse_user(text: str) -> tuple[int, int]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Confines itself as a client does and prints what holds then: `python -m core.system.confine [UID:GID]`."""
+    """Confines itself as a client does and prints what holds then: `python -m core.system.confine [UID:GID]`.
+
+    With `--net-raw-only -- PROGRAM [ARGUMENT...]` it becomes that program instead.
+    """
+    if argv[:2] == ["--net-raw-only", "--"]:
+        become_with_net_raw_only(argv[2:])
     names = {entry.pw_uid: entry.pw_name for entry in pwd.getpwall()}
     held = confine(port=None, user=parse_user(argv[0]) if argv else NOBODY)
     user = names.get(held.user, str(held.user))

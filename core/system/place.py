@@ -97,7 +97,9 @@ class Watch(Protocol):
 
 
 class Place(Protocol):
-    """Where downloads run."""
+    """Where downloads run. Each is its own, whatever it has in common with others."""
+
+    def __hash__(self) -> int: ...
 
     @property
     def name(self) -> str:

@@ -16,10 +16,11 @@ import signal
 import struct
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from core.errors import PlaceError
-from core.system.confine import NOBODY, capabilities
+from core.system.confine import with_net_raw_only
 from core.system.place import Place
 from core.system.process import Child
 from core.untrusted import last_line
@@ -70,10 +71,10 @@ class Tcpdump:
             PlaceError: tcpdump is missing.
         """
         # Not promiscuous: that would change the interface, and only packets of this host are wanted.
-        command = [*_tcpdump(), "-p", "-i", place.interface, "-s", str(snap_bytes), "-B", str(BUFFER_KIB), "-n", "-U"]
+        command = [*start_of_tcpdump(place), "-p", "-i", place.interface, "-s", str(snap_bytes)]
         # Without it packets wait up to a second in the kernel's ring (libpcap: packet buffer timeout), and so would
         # every measurement run at its end. The file is open already: tcpdump needs no right to it.
-        command += ["--immediate-mode", "-w", "-", "--", only]
+        command += ["-B", str(BUFFER_KIB), "-n", "-U", "--immediate-mode", "-w", "-", "--", only]
         return cls(place.start(command, stdout=path, stderr=True, binary=True), path, place.name)
 
     def wait_until_ready(self) -> None:
@@ -161,22 +162,14 @@ class Tcpdump:
         return True
 
 
-_LEAVE_ROOT = 1 << 6 | 1 << 7 | 1 << 8  # CAP_SETGID, CAP_SETUID, CAP_SETPCAP (linux/capability.h)
-_NET_RAW = 1 << 13
-
-
-def _tcpdump() -> list[str]:
-    """tcpdump with the one capability that it needs, as far as this process can give up others."""
-    held = capabilities("CapEff")
-    only = ("--inh-caps=-all,+net_raw", "--ambient-caps=-all,+net_raw", "--no-new-privs", "--pdeathsig=KILL")
-    if os.geteuid() != 0:  # without any, its rights are those of the place (a rootless lab) or of its file
-        return ["setpriv", *only, "--", "tcpdump"] if held & _NET_RAW else ["tcpdump"]
-    users = [line.split() for line in Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()]
-    user, group = NOBODY
-    if held & _LEAVE_ROOT != _LEAVE_ROOT or not any(int(a) <= user < int(a) + int(count) for a, _, count in users):
-        return ["tcpdump", "-Z", "root"]  # it would fail to become the user tcpdump
-    leave = (f"--reuid={user}", f"--regid={group}", "--clear-groups", "--bounding-set=-all,+net_raw")
-    return ["setpriv", *leave, *only, "--", "tcpdump"]
+@lru_cache(maxsize=16)
+def start_of_tcpdump(place: Place) -> tuple[str, ...]:
+    """How tcpdump is started in a place: with CAP_NET_RAW alone, and not as root where that can be helped; there it
+    must not try to become the user tcpdump (`-Z`).
+    """
+    files = ("/proc/self/status", "/proc/self/uid_map")
+    rights = (place.run(("cat", file)).check(doing="reading a place's rights").stdout for file in files)
+    return (*with_net_raw_only(*rights), "tcpdump", "-Z", "root")
 
 
 def _captured(match: re.Match[bytes]) -> Captured:

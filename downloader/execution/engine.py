@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from core.domain import Download, Failure
 from core.errors import PlaceError
@@ -22,7 +24,7 @@ from downloader.campaign.limits import Stopping
 from downloader.campaign.plan import PlannedRun
 from downloader.campaign.targets import trusted
 from downloader.client import Client
-from downloader.control.reporter import VantageReport
+from downloader.control.reporter import Reporter
 from downloader.control.stop_pause import StopGate
 from downloader.execution.attempt import Attempt
 from downloader.execution.calls import Caller, CutError, StoppedError
@@ -31,7 +33,7 @@ from downloader.execution.journal import Journal
 from downloader.execution.parts import Part, Parts
 from downloader.execution.records import mark_void
 from downloader.limits.budget import AccountEntry, BudgetGate, interrupted_bytes, reserved
-from downloader.limits.captures import CaptureStore, Settled, packed_name
+from downloader.limits.captures import CaptureStore, Inspect, Settled, packed_name
 from downloader.limits.disk import DiskGate, FolderDisk
 from downloader.limits.opt_out import OptOuts, block_lists
 from downloader.schedule.schedule import POLL_S, Gate, Schedule, State, Turns
@@ -42,49 +44,82 @@ SIGNAL_S = 1.0
 clients and tcpdump before it reaches us. Then the run is interrupted, and nothing has failed."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """How this process works on a campaign: the same for all its vantage points."""
+
+    plan: SharedPlan
+    out: Path
+    """The campaign's folder; created if missing, resumed if it holds the same plan."""
+    progress: Progress
+    reporter: Reporter
+    """Told what the vantage points do; writes the status."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Set it to end early, as Ctrl-C does; the next start repeats the unfinished run."""
+    until: float | None = None
+    """Unix time at which it ends; None: with its plan."""
+    client_ceilings: Mapping[str, Any] | None = None
+    """This host's calibration, for `environment.json`; None if there is none."""
+    clock: Callable[[], float] = time.time
+    """Gives Unix time, for all that depends on the day; times of downloads are the clients'."""
+    inspect: Inspect | None = None
+    """Reads a capture before it is dropped; None: captures are only packed."""
+    run_as: tuple[int, int] | None = None
+    """User and group that clients become; None: nobody."""
+
+
 class Worker:
     """The measurement runs of one vantage point; what its attempts ask of it is `downloader.execution.attempt.Vantage`.
 
     Args:
-        out: the campaign's folder.
-        report: told what the vantage point does.
         runs: all runs of the plan; those that are in the journal already are skipped.
-        clock: gives Unix time, for all that depends on the day; times of downloads are the clients'.
-        run_as: user and group that clients become; None: nobody.
+
+    Raises:
+        UsageError: a block list is missing or not valid.
     """
 
     def __init__(
         self,
-        campaign: Campaign,
+        session: Session,
         place: Place,
         journal: Journal,
         runs: Sequence[PlannedRun],
         *,
-        out: Path,
         turns: Turns,
-        gates: Sequence[Gate],
-        store: CaptureStore,
         disk: FolderDisk,
-        progress: Progress,
-        report: VantageReport,
-        stop: threading.Event,
-        clock: Callable[[], float] = time.time,
-        run_as: tuple[int, int] | None = None,
     ) -> None:
-        self.campaign, self.place, self.journal = campaign, place, journal
-        self.ca_file = trusted(campaign, place)
-        self._out, self._progress, self._report, self._stop = out, progress, report, stop
-        self._store, self._disk, self._run_as = store, disk, run_as
-        self._folder = out / "vantage" / place.name / "captures"
+        self.campaign, self.clock = session.plan.campaign, session.clock
+        self.place, self.journal = place, journal
+        self.ca_file = trusted(self.campaign, place)
+        self._session, self._disk, self._stop = session, disk, session.stop
+        self._report = session.reporter.vantage_point(place.name)
+        self._store = CaptureStore(self.campaign, place.name, session.out, inspect=session.inspect)
+        self._folder = session.out / "vantage" / place.name / "captures"
         self._runs = {run.number: run for run in runs}
         waiting = [self._runs[number] for number in journal.open_runs()]
-        self._schedule = Schedule(waiting, turns=turns, gates=gates, stop=stop, tell=self._tell, clock=clock)
-        self.clock = clock
+        self._schedule = Schedule(
+            waiting, turns=turns, gates=self._gates(runs), stop=self._stop, tell=self._tell, clock=session.clock
+        )
         self._running: PlannedRun | None = None
         self._checked_at = 0.0
-        self._stopping = Stopping(campaign.stop_when, campaign.comparisons, self._earlier())
+        self._stopping = Stopping(self.campaign.stop_when, self.campaign.comparisons, self._earlier())
         self.ended_by: str | None = None
         """What ended the work before the plan; None: nothing."""
+
+    def _gates(self, runs: Sequence[PlannedRun]) -> list[Gate]:
+        """In the order in which they are asked."""
+        plan, name = self._session.plan, self.place.name
+        journal, store = self.journal, self._store
+        gates: list[Gate] = [
+            StopGate(self.campaign, self._session.out, until=self._session.until),
+            OptOuts(block_lists(self.campaign)),
+            DiskGate(self.campaign, name, self._disk, runs, store, journal.captures, journal.recorded_runs()),
+            BudgetGate(self.campaign, journal.spent, vantage_points=len(plan.vantage_points), tell=self._report.spends),
+        ]
+        if plan.slots is not None:
+            clock = None if trusts_clock(self.campaign) else read_clock
+            gates.append(SlotGate(self.campaign, plan.slots, plan.index(name), clock=clock))
+        return gates
 
     def _earlier(self) -> Iterator[Download]:
         """The downloads of earlier processes; may take a while. Raises StoppedError when stopped meanwhile."""
@@ -109,7 +144,9 @@ class Worker:
         self._remove_parts()
         used = {configuration.client for configuration in self.campaign.every}
         self.place.limit_settings(written_settings(self.campaign.published_quirks))
-        with Caller(self.place, [self.client(name) for name in sorted(used)], self._poll, self._run_as) as caller:
+        with Caller(
+            self.place, [self.client(name) for name in sorted(used)], self._poll, self._session.run_as
+        ) as caller:
             while (run := self._schedule.next()) is not None:
                 recorded = False
                 self._running = run
@@ -233,7 +270,7 @@ class Worker:
 
     def _show(self, note: str, *, extra: int = 0) -> None:
         counts = self._report.counts
-        self._progress.update(
+        self._session.progress.update(
             self.place.name,
             done=counts.recorded + extra,
             total=counts.planned,
@@ -262,7 +299,7 @@ class Worker:
 
     def relative(self, path: Path) -> str:
         """A path as stored in records."""
-        return path.relative_to(self._out).as_posix()
+        return path.relative_to(self._session.out).as_posix()
 
     def _remove_interrupted(self, run: PlannedRun, attempt: int) -> None:
         """Removes the captures of attempts that were interrupted between capture and record: no row refers to them."""
@@ -298,44 +335,6 @@ def _taken(campaign: Campaign, journal: Journal, entry: AccountEntry, run: Plann
         return entry.ip_bytes
     finished = journal.attempt(entry.run, entry.attempt)
     return interrupted_bytes(campaign, run.target, sum(map(ip_bytes, parts)), finished)
-
-
-def gates_for(
-    plan: SharedPlan,
-    vantage: str,
-    runs: Sequence[PlannedRun],
-    journal: Journal,
-    folder: Path,
-    *,
-    until: float | None,
-    report: VantageReport,
-    store: CaptureStore,
-    disk: FolderDisk,
-) -> list[Gate]:
-    """The gates of one vantage point, in the order in which they are asked.
-
-    Args:
-        runs: all runs of its plan.
-        journal: for gates that keep an account.
-        folder: the campaign's, with what is asked of it.
-        until: Unix time at which the campaign ends; None: with its plan.
-        report: told how much of the budgets is used.
-        store: its captures.
-        disk: the campaign's folder.
-
-    Raises:
-        UsageError: a block list is missing or not valid.
-    """
-    gates: list[Gate] = [
-        StopGate(plan.campaign, folder, until=until),
-        OptOuts(block_lists(plan.campaign)),
-        DiskGate(plan.campaign, vantage, disk, runs, store, journal.captures, journal.recorded_runs()),
-        BudgetGate(plan.campaign, journal.spent, vantage_points=len(plan.vantage_points), tell=report.spends),
-    ]
-    if plan.slots is not None:
-        clock = None if trusts_clock(plan.campaign) else read_clock
-        gates.append(SlotGate(plan.campaign, plan.slots, plan.index(vantage), clock=clock))
-    return gates
 
 
 def trusts_clock(campaign: Campaign) -> bool:

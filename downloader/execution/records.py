@@ -10,7 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.domain import Configuration, Disturbance, Download, Failure, FailureCode, Outcome, Target, VoidReason
+from core.domain import (
+    ClientColumns,
+    Configuration,
+    Disturbance,
+    Download,
+    Failure,
+    FailureCode,
+    Outcome,
+    Target,
+    VoidReason,
+)
 from core.system.place import Suitability
 from downloader.campaign.configurations import recorded
 from downloader.client import Client, ClientResult
@@ -36,12 +46,6 @@ class Planned:
     port: int
 
 
-_MEASURED = {entry.name for entry in dataclasses.fields(ClientResult)} & {
-    entry.name for entry in dataclasses.fields(Download)
-} - {"response_headers"}
-"""What a client measures and a row has as it is, by the same name."""
-
-
 def record(planned: Planned, result: ClientResult, *, looked_up: Resolution | None) -> Download:
     """The row of a download from a client's result; `looked_up` is the source of its address."""
     configuration, target, client = planned.configuration, planned.target, planned.client
@@ -49,7 +53,7 @@ def record(planned: Planned, result: ClientResult, *, looked_up: Resolution | No
     detail = result.tcp if result.tcp is not None else result.quic
     if detail is not None and client.window_bytes is not None:
         detail = {**detail, "window_bytes": client.window_bytes}
-    measured: dict[str, Any] = {name: getattr(result, name) for name in _MEASURED}
+    measured: dict[str, Any] = {entry.name: getattr(result, entry.name) for entry in dataclasses.fields(ClientColumns)}
     if measured["server_port"] is None:
         measured["server_port"] = planned.port
     return Download(

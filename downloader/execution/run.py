@@ -6,10 +6,9 @@ import contextlib
 import json
 import sqlite3
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from core.files.disk import folder_lock
 from core.system import signals
 from core.system.place import Place
 from core.system.process import require
-from core.terminal import Progress
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.configurations import client_with
 from downloader.campaign.plan import PlannedRun
@@ -29,10 +27,9 @@ from downloader.client import Client, version
 from downloader.control import stop_pause
 from downloader.control.reporter import Reporter
 from downloader.execution.calls import StoppedError, describe_confinement
-from downloader.execution.engine import Worker, gates_for
+from downloader.execution.engine import Session, Worker
 from downloader.execution.journal import Journal, as_recorded, check_folder, earlier_iterations
 from downloader.limits.budget import check_budgets
-from downloader.limits.captures import CaptureStore, Inspect
 from downloader.limits.disk import FolderDisk, check_disk
 from downloader.limits.opt_out import block_lists
 from downloader.schedule.schedule import State, Turns
@@ -109,33 +106,11 @@ def check_plan(plan: SharedPlan, out: Path) -> None:
     check_folder(plan, out)
 
 
-def run_campaign(
-    plan: SharedPlan,
-    places: Mapping[str, Place],
-    out: Path,
-    *,
-    progress: Progress,
-    stop: threading.Event | None = None,
-    until: float | None = None,
-    reporter: Reporter | None = None,
-    client_ceilings: Mapping[str, Any] | None = None,
-    clock: Callable[[], float] = time.time,
-    inspect: Inspect | None = None,
-    run_as: tuple[int, int] | None = None,
-) -> RunSummary:
-    """Runs the rest of a plan in a folder, at all places in parallel.
+def run_campaign(session: Session, places: Mapping[str, Place]) -> RunSummary:
+    """Runs the rest of a plan (checked by `check_plan`) in its folder, at all places in parallel.
 
     Args:
-        plan: checked by `check_plan`.
         places: vantage point -> place; the plan's other vantage points run on other hosts.
-        out: the folder; created if missing, resumed if it holds the same plan.
-        stop: set it to end early, as Ctrl-C does; the next start repeats the unfinished run.
-        until: Unix time at which it ends; None: with its plan.
-        reporter: writes its status, also before and after; None: one of its own.
-        client_ceilings: this host's calibration, for `environment.json`; None if there is none.
-        clock: gives Unix time, for all that depends on the day.
-        inspect: reads a capture before it is dropped; None: captures are only packed.
-        run_as: user and group that clients become; None: nobody.
 
     Raises:
         UsageError: another plan is in the folder, or another process works in it.
@@ -143,21 +118,20 @@ def run_campaign(
         KeyboardInterrupt: after everything has been stopped cleanly.
     """
     require("tcpdump", package="tcpdump")
-    out = out.resolve()  # a place may have another working directory
-    stopping = stop or threading.Event()
-    with folder_lock(out), contextlib.ExitStack() as stack:
-        reports = reporter or stack.enter_context(Reporter(out, campaign=plan.campaign.name))
+    session = replace(session, out=session.out.resolve())  # a place may have another working directory
+    plan, out, reporter = session.plan, session.out, session.reporter
+    with folder_lock(out):
         journals: dict[str, Journal] = {}
         check_folder(plan, out)
         earlier = {name: earlier_iterations(out / "vantage" / name, plan) for name in places}
         runs = {name: plan.runs(name, earlier[name]) for name in places}
         try:
-            _open_journals(plan, runs, earlier, places, out, client_ceilings, run_as, journals)
+            _open_journals(session, runs, earlier, places, journals)
             # Written each time: comparisons may have been added to a finished campaign.
             description.write(out, plan.campaign.for_analysis(plan.without_http3))
             stop_pause.clear_stop(out)
-            _note_beside(journals, reports.beside)
-            reports.begin(
+            _note_beside(journals, reporter.beside)
+            reporter.begin(
                 plan_sha256=plan.digest,
                 versions=_versions(plan.campaign),
                 counts={name: journal.counts() for name, journal in journals.items()},
@@ -165,24 +139,11 @@ def run_campaign(
                 limit_bytes=plan.campaign.disk.limit,
                 reserve_bytes=plan.campaign.disk.reserve,
             )
-            ended_by = _work(
-                plan,
-                runs,
-                journals,
-                places,
-                out,
-                progress,
-                stopping,
-                clock,
-                inspect,
-                until=until,
-                reporter=reports,
-                run_as=run_as,
-            )
+            ended_by = _work(session, runs, journals, places)
             if stop_pause.stop_requested(out):  # perhaps in the last run of the plan
                 ended_by = ended_by or stop_pause.STOP
                 stop_pause.clear_stop(out)
-            return _summary(journals, stopped=stopping.is_set(), ended_by=ended_by)
+            return _summary(journals, stopped=session.stop.is_set(), ended_by=ended_by)
         except sqlite3.OperationalError as error:
             raise PlaceError(
                 f"the journal cannot be written ({error})",
@@ -191,7 +152,7 @@ def run_campaign(
             ) from None
         finally:
             with contextlib.suppress(sqlite3.Error):  # told above; the next process has it from the status
-                _note_beside(journals, reports.beside)
+                _note_beside(journals, reporter.beside)
             for journal in journals.values():
                 journal.close()
 
@@ -216,20 +177,17 @@ def _clients(campaign: Campaign) -> list[Client]:
 
 
 def _open_journals(
-    plan: SharedPlan,
+    session: Session,
     runs: Mapping[str, Sequence[PlannedRun]],
     earlier: Mapping[str, Sequence[int]],
     places: Mapping[str, Place],
-    out: Path,
-    client_ceilings: Mapping[str, Any] | None,
-    run_as: tuple[int, int] | None,
     journals: dict[str, Journal],
 ) -> None:
     """Adds the journals, created or resumed, to `journals`, which the caller closes. Nothing is downloaded before."""
-    campaign = plan.campaign
+    plan, campaign = session.plan, session.plan.campaign
     for name, place in places.items():
         trust = describe_trust(trusted(campaign, place))
-        journal = journals[name] = Journal.open(out / "vantage" / name, runs[name], plan_hash=plan.digest)
+        journal = journals[name] = Journal.open(session.out / "vantage" / name, runs[name], plan_hash=plan.digest)
         lab = {} if plan.truth is None else {"lab": json.dumps({"paths": plan.truth["paths"]})}
         recorded = {"campaign": json.dumps(as_recorded(plan)), "extended_from": json.dumps(earlier[name])}
         journal.extend(runs[name], recorded | lab)
@@ -237,8 +195,8 @@ def _open_journals(
             **place.environment(),
             "python_packages": _versions(campaign),
             "trust": trust,
-            "client_ceilings": client_ceilings,
-            "confinement": describe_confinement(place, run_as),
+            "client_ceilings": session.client_ceilings,
+            "confinement": describe_confinement(place, session.run_as),
         }
         journal.set_meta("environment", json.dumps(environment, default=str))
 
@@ -250,49 +208,21 @@ def check_limits(plan: SharedPlan) -> None:
 
 
 def _work(
-    plan: SharedPlan,
+    session: Session,
     runs: Mapping[str, Sequence[PlannedRun]],
     journals: Mapping[str, Journal],
     places: Mapping[str, Place],
-    out: Path,
-    progress: Progress,
-    stop: threading.Event,
-    clock: Callable[[], float],
-    inspect: Inspect | None,
-    *,
-    until: float | None,
-    reporter: Reporter,
-    run_as: tuple[int, int] | None,
 ) -> str | None:
     """A thread per vantage point. If one fails, the others finish. Returns what ended it before its plan."""
     turns, errors = Turns(), list[BaseException]()
     ended_by: dict[str, str | None] = {}
-    disk = FolderDisk(out, plan.campaign.disk, tell=reporter.takes)
+    reporter = session.reporter
+    disk = FolderDisk(session.out, session.plan.campaign.disk, tell=reporter.takes)
 
     def one(name: str) -> None:
         # Children are started by this thread, so they die when it does (see core.system.process).
         try:
-            report = reporter.vantage_point(name)
-            store = CaptureStore(plan.campaign, name, out, inspect=inspect)
-            gates = gates_for(
-                plan, name, runs[name], journals[name], out, until=until, report=report, store=store, disk=disk
-            )
-            worker = Worker(
-                plan.campaign,
-                places[name],
-                journals[name],
-                runs[name],
-                out=out,
-                turns=turns,
-                gates=gates,
-                store=store,
-                disk=disk,
-                progress=progress,
-                report=report,
-                stop=stop,
-                clock=clock,
-                run_as=run_as,
-            )
+            worker = Worker(session, places[name], journals[name], runs[name], turns=turns, disk=disk)
             worker.work()
             ended_by[name] = worker.ended_by
         except StoppedError:
@@ -307,7 +237,7 @@ def _work(
     # journal was closed while in use.
     ended = {name: threading.Event() for name in places}
     threads = {name: threading.Thread(target=one, args=(name,), name=f"vantage-{name}") for name in places}
-    _run_all(threads, ended, stop, reporter)
+    _run_all(threads, ended, session.stop, reporter)
     if errors:
         raise errors[0]
     return next((reason for reason in ended_by.values() if reason is not None), None)

@@ -12,14 +12,14 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from core.domain import Failure, FailureCode, Outcome
+from core.domain import ClientColumns, Failure, FailureCode, Outcome
 from core.errors import UpshiftError
 from core.reach import ANYWHERE, IPNetwork, check_address, parse_prefixes
 from core.system.confine import NOBODY, confine, parse_user
@@ -88,12 +88,8 @@ KEPT_HEADERS = frozenset(
 """Response headers that are kept: they identify the server, the cache, and the object. Every client
 keeps the same ones (rust/clientkit/src/response.rs)."""
 
-_UNKNOWN_AT_FIRST = (
-    *("http_status", "http_version", "content_length", "content_type", "body_sha256", "alpn", "tcp", "quic"),
-    *("dns_s", "connect_s", "tls_s", "headers_s", "first_byte_s", "last_byte_s", "tls_version", "tls_cipher"),
-    "tls_group",
-    *("local_ip", "local_port", "socket_drops"),
-)
+_KEYS = ("tcp", "quic", "dns_s", *(entry.name for entry in fields(ClientColumns) if entry.name != "setup_s"))
+"""Keys of the document that are unknown at first; the set-up is measured by the caller."""
 
 
 @lru_cache
@@ -208,24 +204,18 @@ class Document:
         self._body = Body(options.max_bytes, options.expected_bytes)
         self.is_over = False
         """Whether the outcome is set."""
-        self.values: dict[str, Any] = dict.fromkeys(_UNKNOWN_AT_FIRST)
+        self.values: dict[str, Any] = dict.fromkeys(_KEYS)
         self.values |= {
             "schema": 1,
             "client": client,
             "client_version": version_of(package),
             "outcome": Outcome.FAILED,
             "failure": Failure.UNKNOWN,
-            "failure_code": None,
-            "failure_number": None,
-            "failure_detail": None,
             "url": options.url,
             "response_headers": {},
             "body_bytes": 0,
             "server_ip": options.address,
             "server_port": options.port,
-            "client_cpu_s": None,
-            "transfer_cpu_s": None,
-            "run_delay_s": None,
             "started_at": time.time(),  # for a download that sends no packet
         }
         self._usage: Usage | None = None

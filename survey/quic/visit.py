@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from core.outreach.dns import ResolveError
+from core.outreach.dns import ResolveError, Resolver
 from survey.access import Access, NotAskedError, is_address
 from survey.quic import candidates, wire
 from survey.quic.candidates import Candidate, OfferSource
@@ -50,8 +50,11 @@ async def visits(context: Context) -> AsyncIterator[Visit]:
     settings = context.settings
     logging.getLogger("quic").setLevel(logging.CRITICAL)  # aioquic logs every error of a server there
     async with Negotiator() as negotiator:
+        resolver = context.access.resolver
+        assert isinstance(resolver, Resolver)  # noqa: S101 - this survey starts no program
         yield QuicVisitor(
             access=context.access,
+            resolver=resolver,
             negotiator=negotiator,
             handshakes=asyncio.Semaphore(settings.handshakes),
             limits=ProbeLimits(
@@ -74,6 +77,7 @@ class QuicVisitor:
     """What all visits share."""
 
     access: Access
+    resolver: Resolver
     negotiator: Negotiator
     handshakes: asyncio.Semaphore
     """Limits concurrent handshakes: more would wait for our own processor, which would falsify their times."""
@@ -103,7 +107,7 @@ class QuicVisitor:
         """Endpoints that offer HTTP/3. Writes the offers into the record, and the cause if there are none."""
         by_record: list[Candidate] = []
         try:
-            services = await self.access.resolver.services(subject.domain)
+            services = await self.resolver.services(subject.domain)
             by_record = candidates.of_services(services)
             record.https_record_h3 = bool(by_record)
             record.https_record_alpn = ",".join(dict.fromkeys(p for s in services for p in s.alpn)) or None
@@ -142,7 +146,7 @@ class QuicVisitor:
         """The address to contact: the crawl's if DNS still returns it, else the first one. Raises ResolveError."""
         if is_address(endpoint.host):
             return endpoint.host
-        answer = await self.access.resolver.addresses(endpoint.host, ipv6=self.access.ipv6)
+        answer = await self.resolver.addresses(endpoint.host, ipv6=self.access.ipv6)
         return subject.server_ip if subject.server_ip in answer.addresses else answer.addresses[0]
 
     async def _negotiate(self, address: str, port: int) -> tuple[NegotiationAnswer, bool | None]:

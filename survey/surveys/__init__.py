@@ -174,6 +174,11 @@ class Survey(Results):
     def kind(self) -> str:
         return f"survey_{self.name}"
 
+    @property
+    def starts_programs(self) -> bool:
+        """Whether its programs get a place, so that its command keeps its rights; others give them up."""
+        return bool(self.kernel) or self.raw
+
 
 def each(visit: Callable[[Context, Subject, Record], Awaitable[Record]]) -> Any:
     """`visits` of a survey whose visits share nothing but the context."""

@@ -17,7 +17,7 @@ from analysis.captures.limiter import Limiter
 from analysis.measures import costs, dataset
 from analysis.measures.client_effect import Effect, client_effects
 from analysis.measures.limiters import limiter_of
-from analysis.measures.pairs import Metric
+from analysis.measures.rows import Metric
 from core.domain import Comparison, Outcome, Role
 from tests.lab.campaigns import ALL, Measured, Silent, open_bench
 from tests.lab.noise import host_noise, measured

@@ -12,7 +12,7 @@ import pytest
 
 from core.domain import Download, Failure
 from downloader.campaign.plan import PlannedRun
-from downloader.execution import run as execution
+from downloader.execution.engine import Worker
 from downloader.schedule.schedule import Cut, Gate
 from tests.journaled import recorded, superseded
 from tests.lab.test_download_run import World, all_clients, campaign, run, world
@@ -47,7 +47,7 @@ def gated(monkeypatch: pytest.MonkeyPatch) -> Callable[[Gate], None]:
         def gates(*_: Any, **__: Any) -> list[Gate]:
             return [gate]
 
-        monkeypatch.setattr(execution, "gates_for", gates)
+        monkeypatch.setattr(Worker, "_gates", gates)
 
     return put
 

@@ -31,7 +31,7 @@ from vantage.lab.topology import PathSpec
 SHIPPED = Path(__file__).resolve().parents[2] / "upshift" / "studies"
 EXAMPLE = SHIPPED.parents[1] / "examples" / "studies" / "lost-segment.toml"
 NAMES = sorted(path.stem for path in SHIPPED.glob("*.toml"))
-LANES = 4
+LANES = 12
 """Servers of the topology."""
 Row = dict[str, Any]
 Chosen = dict[str, list[Any]]
@@ -108,7 +108,7 @@ def test_each_study(name: str, how: str, lab_host: Path, tmp_path: Path) -> None
 
 @pytest.mark.measures
 @pytest.mark.soak
-@pytest.mark.timeout(10 * 3600)  # fct-competing takes 6 hours, page-windows more than one
+@pytest.mark.timeout(5 * 3600)  # fct-competing takes 2.5 hours, page-windows one
 @pytest.mark.parametrize("name", NAMES)
 def test_each_study_whole(name: str, lab_host: Path, tmp_path: Path) -> None:
     check_study(load(SHIPPED / f"{name}.toml"), tmp_path, quick=False)

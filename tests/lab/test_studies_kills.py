@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 import signal
@@ -12,11 +13,18 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+import upshift.commands.study
+import upshift.study.run
+import upshift.study.schedule
+from core.errors import AskedToStopError
 from tests.cells import Repeats, cells
+from upshift.commands.study import app
 from vantage.lab.state import lab_folder
 
 STUDY = """
@@ -101,6 +109,32 @@ def test_a_part_is_killed(part: str, repeats: Repeats, lab_host: Path, tmp_path:
         assert len({(row["rate_mbit"], row["sack"], row["repetition"]) for row in rows}) == len(rows) == PLANNED
         assert {row["outcome"] for row in rows} <= {"ok", "disturbed"}
         assert not lab_folder("studies").alive()
+
+
+@pytest.mark.lab
+def test_a_run_ends_at_its_time_and_is_resumed(lab_host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of the run, which is read before each repetition, jumps past its end when it has been read 50 times."""
+    file, out = tmp_path / "kills.toml", tmp_path / "out"
+    file.write_text(STUDY)
+    end = "2100-01-01T00:00Z"
+    times = itertools.chain(itertools.repeat(1e9, 50), itertools.repeat(1e11))
+    clock = SimpleNamespace(time=lambda: next(times))
+    for module in (upshift.commands.study, upshift.study.run, upshift.study.schedule):
+        monkeypatch.setattr(module, "time", clock)
+    stopped = CliRunner().invoke(app, ["run", str(file), "--quick", "--out", str(out), "--until", end])
+    assert isinstance(stopped.exception, AskedToStopError), stopped.output
+    before = pq.read_table(out / "flows.parquet").to_pylist()
+    assert 0 < len(before) <= 50 < PLANNED
+    assert f"stopped (--until) with {PLANNED - len(before)} flows to go; the same command" in str(stopped.exception)
+    assert f"Still to be made: {PLANNED - len(before)} flows" in stopped.output
+    assert not lab_folder("studies").alive()
+    monkeypatch.undo()
+    resumed = CliRunner().invoke(app, ["run", str(file), "--quick", "--out", str(out)])
+    assert resumed.exit_code == 0, resumed.output
+    assert "Still to be made" not in resumed.output
+    after = pq.read_table(out / "flows.parquet").to_pylist()
+    assert len(after) == PLANNED
+    assert all(row in after for row in before), "what was made stays as it was"
 
 
 @pytest.mark.lab

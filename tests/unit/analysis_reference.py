@@ -14,11 +14,10 @@ from analysis.measures.ceilings import CEILING_SHARE, CPU_LIMIT, RUN_DELAY_LEAST
 from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.limiters import LimiterRow, limiter_of
-from analysis.measures.pairs import Metric
-from analysis.measures.rows import SpeedupRow, SpeedupSummary, SplitBy
+from analysis.measures.rows import Grouping, Metric, SpeedupRow, SpeedupSummary, SplitBy
 from analysis.measures.selection import ClientLimits, Identity, Selection
 from analysis.measures.speedup import row_of, summary_of
-from analysis.measures.tables import ConfigurationRow, Grouping, Table1Row, provider_rank, transport_rank
+from analysis.measures.tables import ConfigurationRow, Table1Row, provider_rank, transport_rank
 from analysis.measures.verdicts import judge
 from core.domain import CacheState, Comparison, Dose, Download, Failure, IdentityFlag, Outcome, VoidReason
 from core.sequential import SpeedUps

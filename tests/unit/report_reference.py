@@ -12,7 +12,8 @@ from typing import Any
 from analysis.measures import costs, truth
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.limiters import limiter_of
-from analysis.measures.pairs import Metric, pair
+from analysis.measures.pairs import pair
+from analysis.measures.rows import Metric
 from analysis.report import checks, figures
 from core.domain import Download, Outcome, Transport
 

@@ -18,9 +18,8 @@ from typer.testing import CliRunner
 from analysis.captures.limiter import Limiter
 from analysis.measures import costs, dataset, dose, limiters, selection, stopping, tables
 from analysis.measures.dataset import Dataset
-from analysis.measures.pairs import Metric
+from analysis.measures.rows import Grouping, Metric
 from analysis.measures.selection import Selection
-from analysis.measures.tables import Grouping
 from core import paper
 from core.domain import Comparison, Dose, Download, Role
 from core.errors import PlaceError, UsageError

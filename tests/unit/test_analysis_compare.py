@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from analysis.compare import result
 from analysis.compare.changes import Change, ChangedQuantity, ChangeVerdict
 from analysis.measures import dataset
-from analysis.measures.pairs import Metric
+from analysis.measures.rows import Metric
 from core import paper
 from core.domain import Download
 from core.errors import UsageError

@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 from analysis import api
 from analysis.measures import quirks, tables
 from analysis.measures.dataset import Dataset, Record
-from analysis.measures.pairs import Metric
 from analysis.measures.quirks import Affects
+from analysis.measures.rows import Metric
 from analysis.report import beside, published
 from core.errors import UsageError
+from core.paper import Paper
 from tests.unit.analysis_factory import make_download, of_records, realistic, write_campaign
 from upshift.cli import app
 
@@ -472,7 +473,7 @@ def test_contradicting_options_are_refused(tmp_path: Path, arguments: list[str],
 
 def test_beside_puts_the_papers_cells_next_to_ours() -> None:
     data = world()
-    made = beside.beside(beside.Paper.ANRW23, data, tables.table2(data, metric=Metric.THROUGHPUT))
+    made = beside.beside(Paper.ANRW23, data, tables.table2(data, metric=Metric.THROUGHPUT))
     rows = {(row["comparison"], row["of"]): row for row in made.table2}
     assert (rows["WS vs BL", "paper"]["faster"], rows["WS vs BL", "paper"][">2"]) == (pytest.approx(0.903), 0.38)
     assert (rows["WS vs BL", "ours"]["n"], rows["WS vs BL", "ours"]["1.2-1.3"]) == (24, 1.0)

@@ -20,10 +20,8 @@ from typer.testing import CliRunner
 
 from analysis import api
 from analysis.measures import ceilings, dataset, pair_table, tables
-from analysis.measures.pairs import Metric
-from analysis.measures.rows import BIN_NAMES, Verdict
+from analysis.measures.rows import BIN_NAMES, Grouping, Metric, Verdict
 from analysis.measures.selection import Selection
-from analysis.measures.tables import Grouping
 from analysis.report import findings, render, report
 from core.domain import Comparison, Download, Role
 from core.errors import UsageError

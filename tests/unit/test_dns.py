@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import itertools
+import os
+import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import dns.flags
 import dns.message
@@ -18,9 +22,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.errors import ReachError, UsageError
+from core.errors import PlaceError, ReachError, UsageError
 from core.outreach import dns_wire as wire
 from core.outreach.dns import Answer, Cause, ResolveError, Resolver, Service, read_services
+from core.system import process
+from survey import lookups
 from tests.cells import examples
 
 LABELS = st.from_regex(r"[a-z0-9_]([a-z0-9_-]{0,20}[a-z0-9])?", fullmatch=True)
@@ -225,6 +231,57 @@ def test_answers_and_causes(server: Server) -> None:
     asyncio.run(look_up())
     assert server.asked.count("silent.example. IN A") == 2
     assert "big.example. IN A tcp" in server.asked
+
+
+def test_another_process_without_rights_answers_the_same(server: Server) -> None:
+    names = ["h.example", "big.example", "missing.example", "broken.example", "a..example", "dangling.example"]
+
+    async def all_of(resolver: Resolver | lookups.Lookups) -> list[object]:
+        asked = [resolver.addresses(name, ipv6=six) for name in names for six in (False, True)]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        return [(one.cause, one.detail) if isinstance(one, ResolveError) else one for one in found]
+
+    async def look_up() -> None:
+        async with Resolver("127.0.0.1", port=server.port) as resolver, lookups.confined(resolver) as there:
+            here = await all_of(resolver)
+            assert await all_of(there) == here
+            [pid] = there.pool.pids
+            status = Path(f"/proc/{pid}/status").read_text()
+            assert "CapEff:\t0000000000000000" in status and "NoNewPrivs:\t1" in status
+            os.kill(pid, signal.SIGKILL)
+            assert await all_of(there) == here, "it is started again"
+
+    asyncio.run(look_up())
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        r"b'\n'",
+        r"b'[]\n'",
+        r"""b'{"n": 7, "addresses": [], "chain": []}\n'""",
+        r"""b'{"n": 1, "addresses": ["www.example"], "chain": []}\n'""",
+        r"""b'{"n": 1, "addresses": 5, "chain": []}\n'""",
+        r"""b'{"n": 1, "cause": "because", "detail": ""}\n'""",
+        r"b'[' * 100_000 + b'\n'",
+        r"b'x' * (2 << 20)",
+    ],
+)
+def test_what_a_process_says_that_was_taken_over_is_no_answer(reply: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = (
+        f"import os, sys; print('ready', flush=True); sys.stdin.readline(); os.write(1, {reply}); sys.stdin.read()"
+    )
+
+    def start(_: object) -> process.Child:
+        return process.start([sys.executable, "-c", program], stdin=True, stdout=True, binary=True)
+
+    async def look_up() -> None:
+        async with lookups.confined(Resolver("127.0.0.1")) as there:
+            await asyncio.wait_for(there.addresses("a.example"), 30)
+
+    monkeypatch.setattr(lookups, "_start", start)
+    with pytest.raises(PlaceError, match="crashed 3 times in a row"):
+        asyncio.run(look_up())
 
 
 def test_a_name_server_that_is_not_there_is_told_at_once() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from analysis.measures import costs, dataset
 from analysis.measures.dataset import Dataset
-from analysis.measures.pairs import Metric
+from analysis.measures.rows import Metric
 from analysis.report import campaign, checks, figures, points
 from core.domain import Download
 from tests.unit import report_reference as reference

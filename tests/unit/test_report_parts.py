@@ -16,8 +16,7 @@ from analysis.captures.limiter import Limiter
 from analysis.measures import costs, dataset, tables
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.limiters import LimiterRow
-from analysis.measures.pairs import Metric
-from analysis.measures.rows import Median, Split, SplitBy, SplitPart
+from analysis.measures.rows import Median, Metric, Split, SplitBy, SplitPart
 from analysis.report import campaign, checks, figures, findings, plots, points, series, targets
 from core.domain import Role
 from tests.terminals import on_terminal

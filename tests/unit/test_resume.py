@@ -13,6 +13,8 @@ from core.errors import UsageError
 from core.system import process
 from core.system.process import Completed
 from downloader.campaign.campaign import load
+from downloader.control.reporter import Reporter
+from downloader.execution.engine import Session
 from downloader.execution.journal import Journal, check_folder, earlier_iterations
 from downloader.execution.run import _open_journals
 from downloader.schedule.slots import SharedPlan
@@ -49,7 +51,8 @@ def opened(plan: SharedPlan, out: Path) -> dict[str, Journal]:
     earlier = {name: earlier_iterations(out / "vantage" / name, plan) for name in plan.vantage_points}
     runs = {name: plan.runs(name, earlier[name]) for name in plan.vantage_points}
     places = {name: NoPlace() for name in plan.vantage_points}
-    _open_journals(plan, runs, earlier, places, out, None, None, journals)  # type: ignore[arg-type]
+    session = Session(plan=plan, out=out, progress=None, reporter=Reporter(out, campaign="c"))  # type: ignore[arg-type]
+    _open_journals(session, runs, earlier, places, journals)  # type: ignore[arg-type]
     return journals
 
 

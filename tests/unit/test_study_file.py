@@ -22,7 +22,7 @@ def test_cells_are_the_product_and_resolve_their_knobs() -> None:
     assert len(made.cells()) == 4 * 3 * 3 * 7 * 4
     assert len(made.cells(quick=True)) == 4 * 1 * 2 * 3 * 4
     assert made.columns == ("rate_mbit", "rtt_ms", "queue", "iw", "sender")
-    assert made.lanes == "rate_mbit"
+    assert made.lanes == ("rate_mbit",)
     cell = next(cell for cell in made.cells() if cell.key == ("7", "100", "bdp x 1.5", "50", "paced-40"))
     knobs = cell.knobs
     assert (knobs.rate_mbit, knobs.rtt_ms, knobs.iw, knobs.beside, knobs.objects) == (7, 100, 50, "elephant", (73848,))

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 from typer.testing import CliRunner
@@ -243,7 +244,6 @@ def test_a_gain_pairs_repetitions_of_equal_number() -> None:
 def test_the_interval_of_a_cell_is_students() -> None:
     data = flows(study(BOTH), {"4": SLOW, "10": FAST}, disturbed=2)
     row = describe(data, "time_ms", data.study.cells()[0])
-    assert row is not None
     theirs = stats.t.interval(0.95, 29, SLOW.mean(), stats.sem(SLOW))
     assert (row.low, row.high) == pytest.approx(theirs)
     assert (row.n, row.disturbed, row.sd) == (30, 2, pytest.approx(SLOW.std(ddof=1)))
@@ -302,6 +302,39 @@ def test_the_page_has_everything_and_runs_nothing(tmp_path: Path) -> None:
     files = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
     page.report(tmp_path)
     assert files == {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
+
+
+def test_a_run_that_was_stopped_is_reported_as_far_as_it_got(tmp_path: Path) -> None:
+    """One cell has half of its repetitions, one of another rate has none."""
+    made = study(
+        BOTH.replace("rate_mbit = [10]", "rate_mbit = [10, 20]").replace('x = "iw"', 'x = "iw", rows = "rate_mbit"')
+    )
+    write_flows(made, tmp_path, slow_start)
+    table = pq.read_table(tmp_path / "flows.parquet")
+    slow, small, number = (table[name].to_numpy() for name in ("rate_mbit", "iw", "repetition"))
+    pq.write_table(table.filter((slow == 10) & ((small == 10) | (number < 15))), tmp_path / "flows.parquet")
+    report = page.report(tmp_path)
+    by_cell = {tuple(row.cell.texts.values()): row for row in report.cells if row.metric == "time_ms"}
+    assert {key: (row.n, row.open) for key, row in by_cell.items()} == {
+        ("4", "10"): (15, 15),
+        ("4", "20"): (0, 30),
+        ("10", "10"): (30, 0),
+        ("10", "20"): (0, 30),
+    }
+    with (tmp_path / "cells.csv").open() as handle:
+        empty = [row for row in csv.DictReader(handle) if row["n"] == "0" and row["metric"] == "time_ms"]
+    assert empty and all(row["open"] == "30" and not row["mean"] and not row["median_low"] for row in empty)
+    assert report.flows.left == "75 flows of 3 of 4 cells"
+    assert "75 flows of 3 of 4 cells" in report.path.read_text()
+    result = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert "Still to be made: 75 flows of 3 of 4 cells. The same upshift study run makes them." in result.output
+
+
+def test_a_claim_says_that_its_cells_are_not_complete() -> None:
+    found = claims.judge(flows(study(BOTH), {"4": SLOW, "10": FAST}))
+    assert {one.note for one in found} == {"1 of 2 cells are not complete yet"}
+    found = claims.judge(flows(study(BOTH), {"4": SLOW, "10": FAST}, disturbed=2))
+    assert not {one.note for one in found} - {""}, "what was disturbed is not open"
 
 
 def test_the_exit_code_is_that_of_expected_values(tmp_path: Path) -> None:

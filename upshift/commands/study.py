@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from core.errors import UsageError, use_one_of
+from core.errors import AskedToStopError, UsageError, use_one_of
 
 if TYPE_CHECKING:
     from core.files.study import Study
@@ -80,25 +82,48 @@ def run(
     study: Annotated[str, typer.Argument(metavar="NAME|FILE.toml", help="A study of upshift study list, or a file.")],
     out: Annotated[Path, typer.Option(help="Folder for all results; use the same one again to resume.")],
     quick: Annotated[bool, typer.Option("--quick", help="Fewer cells and repetitions: minutes.")] = False,
-    lanes: Annotated[int, typer.Option(min=1, max=4, help="Most paths side by side; the study says which may be.")] = 4,
+    lanes: Annotated[
+        int, typer.Option(min=1, max=12, help="Most paths side by side; the study says which may be.")
+    ] = 12,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Start no flow after that, e.g. 2027-01-05T06:00Z, or 90min from now, and report what there is. The "
+            "same command makes the rest. Default: the end of the study.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Progress as JSON lines.")] = False,
 ) -> None:
     """Run a study in the lab, or the rest of one; then verdicts, figures and page as `upshift study report`.
 
     Builds the lab `studies` and takes it down; prints about how long it will take. Flows that the host disturbed are
     void, and repeated up to three times. Exit code 1: as for `report`; 75: a fault of this host, after which the same
-    command may succeed.
+    command may succeed; 130: stopped by Ctrl-C, SIGTERM or --until, and the same command makes what is left.
     """
+    from analysis.study import page
     from core.terminal import show_progress
+    from downloader.control.stop_pause import parse_time
     from upshift.study.run import run_study
 
     loaded = named(study)
+    end = math.inf if until is None else parse_time(until, where="--until", now=time.time())
     with show_progress(as_json=as_json) as progress:
         summary = run_study(
-            loaded, out, quick=quick, lanes=lanes, progress=progress, say=lambda line: typer.echo(line, err=True)
+            loaded,
+            out,
+            quick=quick,
+            lanes=lanes,
+            progress=progress,
+            say=lambda line: typer.echo(line, err=True),
+            until=end,
         )
     ends = ", ".join(f"{count:,} {ending}" for ending, count in sorted(summary.endings.items(), reverse=True))
     typer.echo(f"Flows: {ends}; {summary.void:,} void attempts in this run.")
+    if summary.left:
+        page.report(out).show(sys.stdout)
+        what = f"stopped (--until) with {summary.left:,} flows to go"
+        raise AskedToStopError(what, where=str(out), remedy="the same command makes them")
     report(out)
 
 

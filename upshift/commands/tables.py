@@ -13,7 +13,9 @@ from typing import Annotated, Any, Protocol, TextIO
 
 import typer
 
+from analysis.measures.rows import Grouping, Metric
 from core.errors import UsageError
+from core.paper import Paper
 
 
 class Format(StrEnum):
@@ -22,27 +24,6 @@ class Format(StrEnum):
     TEXT = "text"
     CSV = "csv"
     MARKDOWN = "markdown"
-
-
-class MetricName(StrEnum):
-    """See analysis.measures.pairs.Metric."""
-
-    TIME = "time"
-    THROUGHPUT = "throughput"
-
-
-class GroupingName(StrEnum):
-    """See analysis.measures.tables.Grouping."""
-
-    VANTAGE = "vantage"
-    PROVIDER = "provider"
-    ITERATION = "iteration"
-
-
-class PaperName(StrEnum):
-    """See analysis.report.beside.Paper."""
-
-    ANRW23 = "anrw23"
 
 
 class Which(StrEnum):
@@ -63,7 +44,7 @@ Out = Annotated[
     typer.Option("--out", help="Folder for the results; default: DIR itself, for several DIR/combined of the first."),
 ]
 Metrics = Annotated[
-    MetricName,
+    Metric,
     typer.Option(
         "--metric",
         help="Speed-up as a ratio of download times [s], or of mean throughputs [Mbit/s] as in the paper "
@@ -98,7 +79,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stand
 def tables(
     folders: Folders,
     metric: Annotated[
-        MetricName | None,
+        Metric | None,
         typer.Option(
             "--metric",
             show_default="time; throughput with quirks or --beside",
@@ -107,7 +88,7 @@ def tables(
         ),
     ] = None,
     by: Annotated[
-        GroupingName | None, typer.Option("--by", help="Split Table 2 by vantage point, provider or iteration.")
+        Grouping | None, typer.Option("--by", help="Split Table 2 by vantage point, provider or iteration.")
     ] = None,
     layout: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TEXT,
     latex: Annotated[
@@ -144,7 +125,7 @@ def tables(
         ),
     ] = False,
     beside: Annotated[
-        PaperName | None, typer.Option("--beside", help="Print instead Tables 1 and 2 beside those of the paper.")
+        Paper | None, typer.Option("--beside", help="Print instead Tables 1 and 2 beside those of the paper.")
     ] = None,
     pairs: Annotated[
         bool,
@@ -171,18 +152,14 @@ def tables(
     from analysis import api
     from analysis.measures import dataset
     from analysis.measures.folders import output_folder
-    from analysis.measures.pairs import Metric
     from analysis.measures.selection import Selection
-    from analysis.measures.tables import Grouping
     from analysis.report import published
-    from analysis.report.beside import Paper
     from analysis.report.beside import beside as lay_beside
 
-    chosen = Metric(metric.value) if metric else None
     special = quirk_effects or beside is not None
     _refuse_contradictions(quirk_effects=quirk_effects, beside=beside, as_published=as_published, by=by)
-    chosen_metric, quirks = published.choose(quirk or (), as_published=as_published, metric=chosen)
-    if special and chosen is None:
+    chosen_metric, quirks = published.choose(quirk or (), as_published=as_published, metric=metric)
+    if special and metric is None:
         chosen_metric = Metric.THROUGHPUT
     data = dataset.load_few(folders) if quirks or special else dataset.load(folders)
     selection = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
@@ -193,10 +170,9 @@ def tables(
         moved = published.effects(data, metric=chosen_metric, chosen=quirks, selection=selection)
         _output(moved, target, layout, as_json)
         return
-    grouping = Grouping(by.value) if by else None
-    made = api.make_tables(data, metric=chosen_metric, by=grouping, selection=selection, quirks=quirks)
+    made = api.make_tables(data, metric=chosen_metric, by=by, selection=selection, quirks=quirks)
     if beside is not None:
-        _output(lay_beside(Paper(beside.value), data, made.table2), target, layout, as_json)
+        _output(lay_beside(beside, data, made.table2), target, layout, as_json)
         return
     only = {
         Which.DOWNLOADS: ("table1",),
@@ -230,9 +206,9 @@ def tables_listing() -> dict[str, list[tuple[str, str]]]:
 def _refuse_contradictions(
     *,
     quirk_effects: bool,
-    beside: PaperName | None,
+    beside: Paper | None,
     as_published: bool,
-    by: GroupingName | None,
+    by: Grouping | None,
 ) -> None:
     option = "--quirk-effects" if quirk_effects else "--beside"
     if quirk_effects and (beside or as_published):
@@ -297,7 +273,7 @@ def figures(
 
 def report(
     folders: Folders,
-    metric: Metrics = MetricName.TIME,
+    metric: Metrics = Metric.TIME,
     unproven: Unproven = False,
     only_hits: OnlyHits = False,
     unlimited_only: UnlimitedOnly = False,
@@ -317,14 +293,13 @@ def report(
     """
     from analysis.measures import dataset
     from analysis.measures.folders import output_folder
-    from analysis.measures.pairs import Metric
     from analysis.measures.selection import Selection
     from analysis.report import report as reporting
 
     data = dataset.load(folders)
     path = output_folder(folders, out) / "report" / "index.html"
     selection = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
-    options = reporting.ReportOptions(metric=Metric(metric.value), selection=selection, targets=targets)
+    options = reporting.ReportOptions(metric=metric, selection=selection, targets=targets)
     summary = reporting.write(data, path, options)
     if not as_json:
         summary.show(sys.stderr)
@@ -349,9 +324,9 @@ def compare(
         ),
     ] = 5.0,
     metric: Annotated[
-        MetricName,
+        Metric,
         typer.Option("--metric", help="Compare download times [s], or mean throughputs [Mbit/s]."),
-    ] = MetricName.TIME,
+    ] = Metric.TIME,
     layout: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TEXT,
     unproven: Unproven = False,
     as_json: AsJson = False,
@@ -369,11 +344,10 @@ def compare(
     input.
     """
     from analysis.compare import result
-    from analysis.measures.pairs import Metric
     from analysis.measures.selection import Selection
 
     selection = Selection(unproven=unproven)
-    made = result.compare(a, b, threshold=threshold / 100, metric=Metric(metric.value), selection=selection)
+    made = result.compare(a, b, threshold=threshold / 100, metric=metric, selection=selection)
     if as_json:
         typer.echo(json.dumps(made.document(), indent=1))
     elif layout is Format.TEXT:

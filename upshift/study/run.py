@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import socket
 import sqlite3
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +51,8 @@ class StudySummary:
     endings: Counter[str]
     void: int
     """Attempts of this run that were void."""
+    left: int
+    """Repetitions that are still to be made, as the run was stopped."""
 
 
 class StudyLedger(Ledger):
@@ -68,8 +72,21 @@ class StudyLedger(Ledger):
         return {entry.domain for entry, _, _ in self.results()}
 
 
-def run_study(study: Study, out: Path, *, quick: bool, lanes: int, progress: Progress, say: Say) -> StudySummary:
+def run_study(
+    study: Study,
+    out: Path,
+    *,
+    quick: bool,
+    lanes: int,
+    progress: Progress,
+    say: Say,
+    until: float = math.inf,
+) -> StudySummary:
     """Makes all repetitions that a folder lacks; writes the study, `flows.parquet` and `environment.json`.
+
+    Args:
+        lanes: most paths side by side.
+        until: no repetition starts after this time (Unix).
 
     Raises:
         LabError: the lab cannot be built, or breaks again and again.
@@ -85,10 +102,11 @@ def run_study(study: Study, out: Path, *, quick: bool, lanes: int, progress: Pro
                 keep(study, out, quick=quick)
                 report = StudyProgress(study, ledger, out, progress=progress, say=say)
                 try:
-                    _make_all(study, ledger, report, quick=quick, lanes=lanes)
+                    _make_all(study, ledger, report, quick=quick, lanes=lanes, until=until)
                 finally:
                     write_flows(study, ledger, out / FLOWS_FILE, quick=quick)
-                return StudySummary(endings=ledger.counts()[1], void=report.void)
+                total, endings = ledger.counts()
+                return StudySummary(endings=endings, void=report.void, left=total - endings.total())
         except sqlite3.OperationalError as error:
             remedy = "free some space there, then run the same command again"
             raise PlaceError(f"results cannot be written ({error})", where=str(out), remedy=remedy) from None
@@ -139,7 +157,9 @@ class StudyProgress:
         self.progress.update(task, done=self.done, total=self._total, failed=self._disturbed, note=note)
 
 
-def _make_all(study: Study, ledger: StudyLedger, report: StudyProgress, *, quick: bool, lanes: int) -> None:
+def _make_all(
+    study: Study, ledger: StudyLedger, report: StudyProgress, *, quick: bool, lanes: int, until: float
+) -> None:
     """Makes what is missing, in a new lab where one breaks."""
     folder = control.lab_of(TOPOLOGY)
     control.wait_abandoned(folder)
@@ -147,12 +167,12 @@ def _make_all(study: Study, ledger: StudyLedger, report: StudyProgress, *, quick
         what = f"a lab named {TOPOLOGY} is up, and a run builds its own"
         raise LabError(what, remedy=f"wait for the other run, or run: upshift lab down {TOPOLOGY}")
     breakdowns = 0
-    while left := {name for name, _ in repetitions(study, quick=quick)} - ledger.done():
+    while (left := {name for name, _ in repetitions(study, quick=quick)} - ledger.done()) and time.time() < until:
         waiting, before = blocks(study, left, quick=quick), report.done
         report.say(f"{len(left):,} flows to go, about {spoken(makespan(waiting, lanes))}")
         try:
             with open_lab(TOPOLOGY, progress=report.progress) as lab:
-                make(lab, study, waiting, lanes=lanes, report=report)
+                make(lab, study, Agenda(waiting, until), lanes=lanes, report=report)
         except LabError as error:
             breakdowns = breakdowns + 1 if report.done == before else 1
             if breakdowns >= MOST_BREAKDOWNS:
@@ -160,11 +180,11 @@ def _make_all(study: Study, ledger: StudyLedger, report: StudyProgress, *, quick
             report.say(f"{error.what}: the lab is built again")
 
 
-def make(lab: Lab, study: Study, waiting: Sequence[LaneBlock], *, lanes: int, report: StudyProgress) -> None:
-    """Makes these blocks in a lab. Raises what ended a lane."""
+def make(lab: Lab, study: Study, agenda: Agenda, *, lanes: int, report: StudyProgress) -> None:
+    """Makes the blocks of an agenda in a lab. Raises what ended a lane."""
     client = lab.place(CLIENT)
     client.claim()
-    agenda, reports = Agenda(waiting), queue.Queue[Any]()
+    reports = queue.Queue[Any]()
     with closing(client):
         least, most = RECEIVE_BUFFER
         client.apply(

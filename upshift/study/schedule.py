@@ -7,15 +7,18 @@ import itertools
 import math
 import random
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 
 from core.files.study import Cell, Study
-from core.files.study_terms import Knobs
+from core.files.study_terms import MOST_MBIT, Knobs
 from upshift.study.lane import MSS, RTTS
 
-MOST_TOGETHER_MBIT = 150.0
-"""Rates of the paths that are used at the same time; a faster one is used alone."""
+PIECE_S = 600.0
+"""Blocks that would take longer are cut, so that all paths end at about the same time."""
 AROUND_S, BLOCK_S, FLOW_S, FILL_S = 10.0, 0.3, 0.06, 8.0
 """About what it takes to build the lab and to draw the figures, to change the path, between two flows, and for an
 elephant [s]."""
@@ -23,12 +26,12 @@ AGAIN = 1.05
 """About what void repetitions add."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LaneBlock:
     """Repetitions on one path beside the same thing, in the order in which they are made."""
 
-    level: object
-    """Value of the study's lanes; blocks of one level are never made at the same time."""
+    level: tuple[str, ...]
+    """Values of the study's lanes; blocks of one level are never made at the same time."""
     knobs: Knobs
     """Those of its first cell: what `Lane.prepare` needs is the same in all."""
     work: tuple[tuple[str, Cell], ...]
@@ -36,10 +39,10 @@ class LaneBlock:
 
     @property
     def mbit(self) -> float:
-        """What it takes of the rates that run together; a faster path takes all."""
-        return min(self.knobs.rate_mbit or MOST_TOGETHER_MBIT, MOST_TOGETHER_MBIT)
+        """What it takes of the rates that run together; a path without a limit takes all."""
+        return self.knobs.rate_mbit or MOST_MBIT
 
-    @property
+    @cached_property
     def seconds(self) -> float:
         """About how long it takes, void repetitions included."""
         fill = FILL_S if self.knobs.beside == "elephant" else 0.0
@@ -55,48 +58,72 @@ def repetitions(study: Study, *, quick: bool) -> Iterator[tuple[str, Cell]]:
 
 
 def blocks(study: Study, names: set[str], *, quick: bool) -> list[LaneBlock]:
-    """The blocks of these repetitions, in random order, and in each its repetitions in random order."""
+    """The blocks of these repetitions, in random order, and in each its repetitions in random order.
+
+    Each is on one path beside the same thing; there are several where they would take long.
+    """
     order = random.Random(study.seed)
     members: dict[str, list[tuple[str, Cell]]] = {}
-    for name, cell in repetitions(study, quick=quick):
-        knobs = cell.knobs
+    for _, pairs in itertools.groupby(repetitions(study, quick=quick), key=lambda pair: id(pair[1])):
+        of_cell = list(pairs)
+        knobs = of_cell[0][1].knobs
         path = (knobs.rtt_ms, knobs.rate_mbit, knobs.queue_bytes, knobs.loss_percent, knobs.drop, knobs.uplink_mbit)
-        members.setdefault(str((path, asdict(knobs.lost), knobs.beside)), []).append((name, cell))
+        members.setdefault(str((path, asdict(knobs.lost), knobs.beside)), []).extend(of_cell)
     made = []
     for work in members.values():
         order.shuffle(work)
         cell = work[0][1]
-        level = cell.values[study.lanes] if study.lanes else None
-        left = tuple(pair for pair in work if pair[0] in names)
-        made.append(LaneBlock(level=level, knobs=cell.knobs, work=left))
+        level = tuple(cell.texts[column] for column in study.lanes)
+        whole = LaneBlock(level=level, knobs=cell.knobs, work=tuple(work))
+        size = math.ceil(len(work) / math.ceil(whole.seconds / PIECE_S))
+        for start in range(0, len(work), size):
+            left = tuple(pair for pair in work[start : start + size] if pair[0] in names)
+            made.append(replace(whole, work=left))
     order.shuffle(made)
     return [block for block in made if block.work]
 
 
 class Agenda:
-    """Hands out blocks to lanes: never two of a level at once, and no more rate at once than the emulator keeps to."""
+    """Hands out blocks to lanes: never two of a level at once, and no more rate at once than the emulator keeps to.
 
-    def __init__(self, blocks: Sequence[LaneBlock]) -> None:
-        self._waiting = list(blocks)
+    Of those that fit it hands out one of the level that has the largest share still to be made. So all levels are made
+    over the same time, and end together; a run that is stopped has about as many repetitions of each cell.
+
+    Args:
+        until: nothing starts after this time (Unix).
+    """
+
+    def __init__(self, blocks: Sequence[LaneBlock], until: float = math.inf) -> None:
+        self._waiting, self._until = list(blocks), until
+        self._planned = self._left()
         self._running: list[LaneBlock] = []
         self._changed = threading.Condition()
         self._stopped = False
 
     def take(self) -> LaneBlock | None:
-        """Takes the next block that may run beside those that do; None if there is none."""
-        used = sum(block.mbit for block in self._running)
+        """Takes a block that may run beside those that do; None if there is none."""
+        free = MOST_MBIT - sum(block.mbit for block in self._running)
         levels = {block.level for block in self._running}
+        fits = [block for block in self._waiting if block.level not in levels and block.mbit <= free]
+        if not fits:
+            return None
+        left = self._left()
+        block = max(fits, key=lambda block: left[block.level] / self._planned[block.level])
+        self._waiting.remove(block)
+        self._running.append(block)
+        return block
+
+    def _left(self) -> Mapping[tuple[str, ...], float]:
+        """Seconds that wait, by level."""
+        left: defaultdict[tuple[str, ...], float] = defaultdict(float)
         for block in self._waiting:
-            if block.level not in levels and used + block.mbit <= MOST_TOGETHER_MBIT:
-                self._waiting.remove(block)
-                self._running.append(block)
-                return block
-        return None
+            left[block.level] += block.seconds
+        return left
 
     def begin(self) -> LaneBlock | None:
         """Takes a block, once one fits; None if there is nothing left."""
         with self._changed:
-            while self._waiting and not self._stopped:
+            while self._waiting and not self.stopped:
                 if (block := self.take()) is not None:
                     return block
                 self._changed.wait()
@@ -116,7 +143,7 @@ class Agenda:
 
     @property
     def stopped(self) -> bool:
-        return self._stopped
+        return self._stopped or time.time() >= self._until
 
 
 def makespan(waiting: Sequence[LaneBlock], lanes: int) -> float:

@@ -69,8 +69,10 @@ _FIELDS = (
     *("grow", "window", "info", "endless", "voice"),
 )
 _INFO = {
+    "state": ("B", 0),
     "mss": ("I", 16),
     "unacked": ("I", 24),
+    "rtt_us": ("I", 68),
     "window": ("I", 80),
     "retransmissions": ("I", 100),
     "segments_in": ("I", 140),
@@ -96,13 +98,6 @@ def pacing_rate(spread: float, *, window: int, mss: int, rtt_s: float) -> int | 
     """
     rest = window - UNPACED_SEGMENTS * mss
     return max(math.ceil(rest / (spread * max(rtt_s, 1e-6))), 1) if rest > 0 else None
-
-
-def tcp_info(connection: socket.socket) -> tuple[int, int, float, int]:
-    """State, MSS [bytes], smoothed round-trip time [s] and congestion window [packets] (struct tcp_info)."""
-    raw = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
-    mss, rtt_us, cwnd = (struct.unpack_from("=I", raw, at)[0] for at in (16, 68, 80))
-    return raw[0], mss, rtt_us / 1e6, cwnd
 
 
 def read_info(connection: socket.socket) -> dict[str, Any]:
@@ -240,13 +235,15 @@ class SenderHandler(BaseHTTPRequestHandler):
         """Sets congestion control and pacing; the bytes of `first`, None for all."""
         if algorithm := query.get("cc"):
             self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm.encode())
-        _, mss, rtt_s, cwnd = tcp_info(self.connection)
+        info = read_info(self.connection)
+        mss = info["mss"]
         text = query.get("first") or self.server.first_for(self.client_address[0])
         first = first_bytes(text, mss) if text else None
         if pace := query.get("pace"):
             rate: int | None = NO_LIMIT
             if pace != "on":
-                rate = pacing_rate(float(pace), window=first or cwnd * mss, mss=mss, rtt_s=rtt_s)
+                window = first or info["window"] * mss
+                rate = pacing_rate(float(pace), window=window, mss=mss, rtt_s=info["rtt_us"] / 1e6)
             if rate is not None:
                 self.connection.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, struct.pack("=Q", rate))
         return first
@@ -303,7 +300,7 @@ class SenderHandler(BaseHTTPRequestHandler):
     def _acknowledged(self) -> bool:
         """Waits until the peer has acknowledged all; False if the connection ends before."""
         until = time.monotonic() + IDLE_S
-        while time.monotonic() < until and tcp_info(self.connection)[0] != TCP_CLOSE:
+        while time.monotonic() < until and read_info(self.connection)["state"] != TCP_CLOSE:
             # SIOCOUTQ of linux/sockios.h is TIOCOUTQ.
             if not struct.unpack("=i", fcntl.ioctl(self.connection, termios.TIOCOUTQ, b"\0" * 4))[0]:
                 return True

@@ -1,0 +1,88 @@
+"""What a run of a study makes when: blocks, their pieces, and which of them are made side by side."""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import math
+from collections import Counter
+
+import pytest
+
+from core.files.study import Study
+from core.files.study_terms import MOST_MBIT
+from tests.unit.study_samples import COMPETING, study
+from upshift.study.schedule import PIECE_S, Agenda, LaneBlock, blocks, makespan, repetitions
+
+PATHS = COMPETING.replace('lanes = "rate_mbit"', 'lanes = ["rate_mbit", "rtt_ms", "queue"]')
+LANES = 12
+
+
+@functools.cache
+def study_of(text: str) -> Study:
+    return study(text)
+
+
+def names(made: Study) -> set[str]:
+    return {name for name, _ in repetitions(made, quick=False)}
+
+
+@pytest.mark.parametrize("text", [COMPETING, PATHS, COMPETING.replace('lanes = "rate_mbit"', "")])
+def test_each_repetition_is_handed_out_once_and_no_level_twice_at_once(text: str) -> None:
+    made = study_of(text)
+    agenda, running, now, done = Agenda(blocks(made, names(made), quick=False)), list[tuple[float, int]](), 0.0, set()
+    started: dict[int, LaneBlock] = {}
+    while True:
+        block = agenda.take() if len(running) < LANES else None
+        if block is not None:
+            among = [started[number] for _, number in running]
+            assert block.level not in {one.level for one in among}
+            assert block.mbit + sum(one.mbit for one in among) <= MOST_MBIT
+            assert block.seconds <= PIECE_S + 20
+            assert not done & {name for name, _ in block.work}
+            done |= {name for name, _ in block.work}
+            started[len(started)] = block
+            heapq.heappush(running, (now + block.seconds, len(started) - 1))
+        elif running:
+            now, number = heapq.heappop(running)
+            agenda.end(started[number])
+        else:
+            break
+    assert done == names(made)
+
+
+def test_paths_side_by_side_take_less_than_half_of_the_time() -> None:
+    """The rates and times of the study allow 2.3 hours at 300 Mbit/s together, and 4.9 with one path of 100 at once."""
+    by_rate, by_path = study_of(COMPETING), study_of(PATHS)
+    waiting = blocks(by_path, names(by_path), quick=False)
+    least = sum(block.mbit * block.seconds for block in waiting) / MOST_MBIT
+    assert least < makespan(waiting, LANES) < 1.2 * least
+    assert makespan(waiting, LANES) < makespan(blocks(by_rate, names(by_rate), quick=False), LANES) / 2
+
+
+def test_what_was_made_before_a_stop_is_spread_over_all_levels() -> None:
+    made = study_of(PATHS)
+    waiting = blocks(made, names(made), quick=False)
+    agenda, total, begun = Agenda(waiting), Counter[str](), Counter[str]()
+    for block in waiting:
+        total[str(block.level)] += len(block.work)
+    while sum(begun.values()) < total.total() / 2:
+        block = agenda.take()
+        assert block is not None
+        begun[str(block.level)] += len(block.work)
+        agenda.end(block)
+    assert all(0.2 < begun[level] / total[level] < 0.9 for level in total)
+
+
+def test_a_resumed_run_has_the_same_order() -> None:
+    made = study_of(PATHS)
+    whole = blocks(made, names(made), quick=False)
+    left = {name for block in whole[::2] for name, _ in block.work[3:]}
+    assert [block.work for block in blocks(made, left, quick=False)] == [block.work[3:] for block in whole[::2]]
+
+
+def test_nothing_starts_after_the_end() -> None:
+    made = study_of(PATHS)
+    waiting = blocks(made, names(made), quick=False)
+    assert Agenda(waiting, until=1.0).begin() is None
+    assert Agenda(waiting, until=math.inf).begin() is not None
