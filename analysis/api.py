@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from analysis.measures import costs, dataset, dose, pair_table, tables
+from analysis.measures import costs, dataset, pair_table, tables
 from analysis.measures.client_effect import ClientEffectRow, client_effects
 from analysis.measures.dataset import Dataset
-from analysis.measures.dose import DoseRow
 from analysis.measures.folders import output_folder, writing
 from analysis.measures.limiters import LimiterRow, limiters
 from analysis.measures.order import OrderEffects, order_effects
@@ -20,7 +19,7 @@ from analysis.measures.quirks import ReadingQuirk, with_quirks
 from analysis.measures.rows import Grouping, Metric, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.measures.stopping import StoppingOutcome, stoppings
-from analysis.measures.tables import ConfigurationRow, Table1Row
+from analysis.measures.tables import ConfigurationRow, DoseRow, Table1Row
 from analysis.report import course, figures, findings, published, records, render, report
 from analysis.report.plots import FirstScreen
 from analysis.report.published import CongestionRow, congestion
@@ -31,9 +30,18 @@ from core.files import disk, store
 if TYPE_CHECKING:
     from rich.console import Console
 
-TABLES = ("table1", "configurations", "table2", "splits", "dose", "client_effects", "limiters")
+TABLES = tuple(records.FLAT)
 """Stems of the files in `tables/`."""
 
+_CELLS: Mapping[str, Callable[[Sequence[Any]], render.Cells]] = {
+    "table1": render.table1_wide,
+    "configurations": render.configuration_cells,
+    "client_effects": render.client_effect_cells,
+    "limiters": render.limiter_cells,
+    "dose": render.dose_cells,
+    "congestion": published.congestion_cells,
+}
+"""Tables of one part."""
 
 _WORDS = (
     *("vantage", "transport", "provider", "configuration", "comparison", "why", "dose", "verdict"),
@@ -86,32 +94,20 @@ class Tables:
         sentence = findings.ceiling_sentence(limits, unlimited_only=self.selection.unlimited_only)
         return " ".join(filter(None, (sentence, findings.tcp_row_sentence(self.data.design, limits))))
 
+    def rows(self, name: str) -> Sequence[Any]:
+        """The rows of a table, by its stem."""
+        rows: Sequence[Any] = self.table2 if name == "splits" else getattr(self, name)
+        return rows
+
     def csv(self, name: str) -> str:
         """One table as CSV, shares 0 to 1."""
-        if name == "congestion":
-            return records.csv_text(published.CONGESTION_CSV, map(dataclasses.asdict, self.congestion))
-        if name == "table2" and self.by:
-            header = (self.by.value, *records.TABLE2_CSV)
-            return records.csv_text(header, records.table2_records(self.table2, by=self.by.value))
-        if name == "splits" and self.by:
-            rows = records.split_rows(self.table2, by=self.by.value)
-            return records.csv_text((self.by.value, *records.SPLITS_CSV), rows)
-        return records.csv_table(name, self.table2 if name == "splits" else getattr(self, name))
+        table = published.CONGESTION if name == "congestion" else records.FLAT[name]
+        return table.csv(self.rows(name), self.by and self.by.value)
 
     def parts(self, name: str) -> list[tuple[str, render.Cells]]:
         """Heading (empty if there is one part) and cells of each part of a table, shares in per cent."""
-        if name == "table1":
-            return [("", render.table1_wide(self.table1))]
-        if name == "configurations":
-            return [("", render.configuration_cells(self.configurations))]
-        if name == "client_effects":
-            return [("", render.client_effect_cells(self.client_effects))]
-        if name == "limiters":
-            return [("", render.limiter_cells(self.limiters))]
-        if name == "dose":
-            return [("", render.dose_cells(self.dose))]
-        if name == "congestion":
-            return [("", published.congestion_cells(self.congestion))]
+        if name in _CELLS:
+            return [("", _CELLS[name](self.rows(name)))]
         by_group = []
         for group, rows in self.groups():
             heading = f"{self.by.value}: {group}" if self.by else ""
@@ -163,20 +159,14 @@ class Tables:
             "identity": dataclasses.asdict(identity(self.data.downloads)) | {"only_hits": self.selection.only_hits},
             "client_ceilings": dataclasses.asdict(client_limits(self.data.downloads))
             | {"unlimited_only": self.selection.unlimited_only},
-            "table1": records.table1_rows(self.table1),
-            "configurations": records.configuration_rows(self.configurations),
-            "table2": records.table2_records(self.table2, by=by),
-            "splits": records.split_rows(self.table2, by=by),
-            "dose": records.dose_rows(self.dose),
-            "client_effects": records.client_effect_rows(self.client_effects),
-            "limiters": records.limiter_rows(self.limiters),
+            **{name: records.FLAT[name].records(self.rows(name), by) for name in TABLES},
             "order": dataclasses.asdict(self.order),
             "stopping": [dataclasses.asdict(one) | {"early": one.early} for one in self.stopping],
             "notes": list(self.data.notes),
         }
         if self.quirks:
             document["quirks"] = [one.name for one in self.quirks]
-            document["congestion"] = [dataclasses.asdict(row) for row in self.congestion]
+            document["congestion"] = published.CONGESTION.records(self.congestion)
         return {str(key): value for key, value in records.finite(document).items()}
 
     def write(self, folder: Path, *, pairs: bool = False) -> list[Path]:
@@ -323,7 +313,7 @@ def make_tables(
         table2=tuple(tables.table2(read, metric=metric, by=by, selection=selection, samples=samples)),
         client_effects=tuple(client_effects(read.design, samples)) if metric is Metric.TIME else (),
         limiters=tuple(limiters_of.result()),
-        dose=tuple(dose.dose_rows(read, metric=metric, selection=selection, samples=samples)),
+        dose=tuple(tables.dose_rows(read, metric=metric, selection=selection, samples=samples)),
         order=order.result(),
         stopping=tuple(stoppings(data, unproven=selection.unproven)),
         quirks=tuple(quirks),

@@ -10,7 +10,6 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from core.errors import PlaceError
@@ -80,9 +79,7 @@ class ProberPool(Generic[Request, Reply]):
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._stop()
 
     def _stop(self) -> None:

@@ -34,6 +34,7 @@ from downloader.execution.run import RunSummary, check_plan, run_campaign
 from downloader.limits.disk import check_start
 from downloader.schedule.schedule import State
 from downloader.schedule.slots import SharedPlan
+from upshift.run_options import RunOptions
 from upshift.shared_plan import initial_windows, shared_plan
 
 if TYPE_CHECKING:
@@ -47,52 +48,27 @@ CLEAN_UP_S = 9.5
 
 
 def run_file(
-    path: Path,
-    out: Path,
-    *,
-    progress: Progress,
-    order: str | None = None,
-    vantage_points: Sequence[str] = (),
-    here: str | None = None,
-    host_file: Path | None = None,
-    isolation: str | None = None,
-    stop_when: Sequence[str] = (),
-    let_cpus_sleep: bool = False,
-    until: str | None = None,
-    metrics: str | None = None,
-    force: bool = False,
-    client_user: str | None = None,
+    path: Path, out: Path, options: RunOptions | None = None, *, progress: Progress
 ) -> tuple[RunSummary, Inspection | None]:
     """Runs the campaign of a file into a folder, or resumes the one in that folder; then makes its tables.
 
     Where it was asked to end, no tables are made, as those of a long campaign take minutes: None.
 
-    Args:
-        order, vantage_points, isolation, stop_when: replace the campaign's values if given.
-        here: the only vantage point of the campaign that runs on this host; the others run elsewhere.
-        host_file: fields of the campaign that are this host's own (see `downloader.campaign.campaign.load`).
-        let_cpus_sleep: do not keep the host's CPUs awake while measuring.
-        until: when it ends, e.g. 2027-01-05T06:00Z or 6h; None: with its plan.
-        metrics: where metrics are served, `unix:PATH` or `127.0.0.1:PORT`; None: nowhere.
-        force: run beside another campaign of this host.
-        client_user: the user that clients become before their first packet; None: nobody.
-
     Raises:
         AskedToStopError: asked to end while it made the tables.
         UpshiftError: wrong input, a place that cannot be opened, or a folder that holds another plan.
     """
-    endpoint = None if metrics is None else parse_endpoint(metrics)
-    end = None if until is None else parse_time(until, where="--until", now=time.time())
-    run_as = None if client_user is None else user_of(client_user, where="--client-user")
-    campaign = load(path, host_file)
-    if order is not None:
-        campaign = replace(campaign, order=order)
-    if vantage_points:
-        campaign = replace(campaign, vantage_points=tuple(vantage_points))
-    if isolation is not None:
-        campaign = replace(campaign, isolation=isolation)
-    if stop_when:
-        campaign = replace(campaign, stop_when=parse_rule(stop_when, campaign.comparisons))
+    options = options or RunOptions()
+    here = options.here
+    endpoint = None if options.metrics is None else parse_endpoint(options.metrics)
+    end = None if options.until is None else parse_time(options.until, where="--until", now=time.time())
+    run_as = None if options.client_user is None else user_of(options.client_user, where="--client-user")
+    campaign = load(path, options.host_file)
+    vantage_points = tuple(options.vantage) if options.vantage else None
+    given: dict[str, Any] = {"order": options.order, "vantage_points": vantage_points, "isolation": options.isolation}
+    campaign = replace(campaign, **{name: value for name, value in given.items() if value is not None})
+    if options.stop_when:
+        campaign = replace(campaign, stop_when=parse_rule(options.stop_when, campaign.comparisons))
     plan = shared_plan(campaign, here)
     check_plan(plan, out)
     _check_host(plan, here)
@@ -101,7 +77,7 @@ def run_file(
     with ExitStack() as stack:
         others: Callable[[], Iterable[str]] = tuple
         if campaign.topology is None:
-            stack.enter_context(host.announced(campaign.name, out, force=force))
+            stack.enter_context(host.announced(campaign.name, out, force=options.force))
             others = _names_beside
         reporter = stack.enter_context(reported(out, campaign.name, endpoint, others))
         session = Session(
@@ -114,7 +90,7 @@ def run_file(
             inspect=partial(inspect_capture, factors=factors.ALL),
             run_as=run_as,
         )
-        return _run(session, here, let_cpus_sleep=let_cpus_sleep)
+        return _run(session, here, let_cpus_sleep=options.let_cpus_sleep)
 
 
 def _names_beside() -> list[str]:

@@ -9,7 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from analysis.compare.changes import Change, ChangedQuantity, ChangeVerdict, changes, units
 from analysis.measures import dataset
@@ -22,9 +25,6 @@ from core import terminal
 from core.errors import UsageError
 from core.files import store
 from core.files.description import DescribedConfiguration
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _SKIPPED = frozenset({"links", "routes", "routes_ipv6", "emulator", "path", "client_ceilings", "schema"})
 """Fields of `environment.json` that differ without meaning: paths on the host, counters, lifetimes."""
@@ -78,8 +78,6 @@ class _Contents:
 
     @classmethod
     def of(cls, data: Dataset) -> _Contents:
-        import pyarrow.compute as pc
-
         times: list[float] = []
         targets: set[tuple[str, str]] = set()
         versions: dict[str, set[str]] = {}
@@ -97,8 +95,6 @@ class _Contents:
 
 def _different(batch: pa.RecordBatch, *names: str) -> set[Any]:
     """The different rows of these columns."""
-    import pyarrow as pa
-
     table = pa.Table.from_batches([batch.select(names)]).group_by(list(names)).aggregate([])
     return set(zip(*(table.column(name).to_pylist() for name in names), strict=True))
 

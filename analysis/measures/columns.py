@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -227,8 +228,6 @@ def on_all_cores(function: Callable[[Job], Result], jobs: Iterable[Job]) -> list
 
 def release_memory() -> None:
     """Gives back what pyarrow and the C library keep; a C library other than glibc decides itself."""
-    import pyarrow as pa
-
     pa.default_memory_pool().release_unused()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

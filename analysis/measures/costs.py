@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from analysis.captures.limiter import Limiter
 from analysis.measures.columns import Codes, Downloads, Flags, Floats, Mask, Texts, rows_by_code
@@ -17,9 +17,6 @@ from analysis.measures.rows import Metric, SplitBy
 from analysis.measures.selection import DEFAULT, Selection, runs_without_hits
 from core.domain import Dose, Failure, Outcome, Role, Transport
 from core.errors import UsageError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 THROUGHPUT_KPI = "mean_throughput"
 
@@ -128,8 +125,6 @@ def limiter_codes(verdicts: pa.Array) -> Codes:
 
 def encoded(texts: pa.Array) -> tuple[pa.Array, Codes]:
     """Distinct texts, and the index of each row's; for an empty one, their number."""
-    import pyarrow as pa
-
     coded = texts if pa.types.is_dictionary(texts.type) else texts.cast(pa.string()).dictionary_encode()
     return coded.dictionary, coded.indices.fill_null(len(coded.dictionary)).to_numpy()
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
 
 from analysis.measures.columns import Codes, Downloads, Floats, Mask, Texts, release_memory
 from analysis.measures.folders import DOWNLOADS, Design, Folder, check, read_design, read_folder
@@ -20,10 +21,6 @@ from core.errors import PlaceError, UsageError
 from core.files import disk, schemas, store
 from core.files.schemas import build
 from core.system import this_host
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 Value = float | int | str | bool | None
 
@@ -94,8 +91,6 @@ class Dataset:
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Any column of `downloads`, an element per download."""
-        import pyarrow as pa
-
         return pa.chunked_array([batch[name] for source in self.sources for batch in source([name])])
 
     def texts(self, name: str) -> Texts:
@@ -311,8 +306,6 @@ def _columns_in(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 def _columns_of(records: Sequence[Record], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Records as `store.scan` gives the rows of a file."""
-    import pyarrow as pa
-
     known = {field.name: field.type for field in schemas.row_schema("downloads")}
     columns = {}
     for name in names:
@@ -336,8 +329,6 @@ def _started_at(sources: Sequence[Source]) -> Floats:
 
 def finite(column: pa.Array) -> Floats:
     """Numbers, NaN for those that are missing or not finite, and for text."""
-    import pyarrow.types as pt
-
     kind = column.type
     if not (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_boolean(kind)):
         return np.full(len(column), math.nan)

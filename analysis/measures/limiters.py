@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from analysis.captures.limiter import Limiter
 from analysis.measures.columns import Codes, Floats, counts
@@ -16,9 +17,6 @@ from analysis.measures.dataset import Dataset, Record
 from analysis.measures.tables import provider_rank
 from core.domain import Outcome
 from core.errors import UsageError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +82,6 @@ def _parsed(texts: pa.Array) -> tuple[Floats, Codes]:
 
     All texts are parsed at once, as lines: one by one takes a minute per ten million.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
     import pyarrow.json
 
     distinct, text = encoded(texts)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from analysis.measures import costs
 from analysis.measures.columns import Codes, Texts
@@ -16,9 +18,6 @@ from analysis.measures.rows import Metric
 from analysis.measures.selection import DEFAULT, Selection
 from core.domain import Comparison, Role
 from core.errors import UsageError, use_one_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 SIDE_COLUMNS = ("handshake_s", "first_byte_s", "last_byte_s", "limiter")
 
@@ -66,8 +65,6 @@ def all_pairs(
     Args:
         samples: those of the dataset by this metric and selection, if they are there already.
     """
-    import pyarrow as pa
-
     known = costs.samples(data, metric=metric, selection=selection) if samples is None else samples
     read = cache(data.column)  # each comparison takes its rows of the same few columns
     tables = [_considered(data, known, comparison, read) for comparison in data.design.comparisons]
@@ -82,8 +79,6 @@ def pair_table(
     Raises:
         UsageError: there is no such configuration, or the metric needs KPIs that no folder has.
     """
-    import pyarrow.compute as pc
-
     present = sorted(data.downloads.configuration.present())
     for name in (config, vs):
         if name not in present:
@@ -100,8 +95,6 @@ def _considered(
     data: Dataset, samples: Samples, comparison: Comparison, read: Callable[[str], pa.ChunkedArray]
 ) -> pa.Table:
     """The rows of one comparison; `read` gives a column of `downloads`."""
-    import pyarrow as pa
-
     d = data.downloads
     sides = considered(samples, comparison.config, comparison.vs)
     pairs = pair(samples, comparison.config, comparison.vs)
@@ -152,9 +145,6 @@ def _rows(download: Codes, at: Codes) -> Codes:
 
 def _of_side(data: Dataset, rows: Codes, read: Callable[[str], pa.ChunkedArray]) -> dict[str, Any]:
     """`SIDE_COLUMNS` of downloads."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     at = pa.array(rows, mask=rows < 0)
     names = ("connect_s", "tls_s", "first_byte_s", "last_byte_s")
     connect_s, tls_s, first_byte_s, last_byte_s = (read(name).take(at).cast(pa.float64()) for name in names)
@@ -165,12 +155,8 @@ def _of_side(data: Dataset, rows: Codes, read: Callable[[str], pa.ChunkedArray])
 
 
 def _same(value: str | None, count: int) -> pa.Array:
-    import pyarrow as pa
-
     return pa.nulls(count, pa.string()) if value is None else pa.repeat(value, count)
 
 
 def _column(texts: Texts) -> pa.Array:
-    import pyarrow as pa
-
     return pa.array(texts.names, type=pa.string()).take(pa.array(texts.codes, mask=texts.codes < 0))

@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from analysis.measures.ceilings import ceiling, cpu_bound, delivery_rate, near_ceiling, starved
 from analysis.measures.columns import (
@@ -27,9 +29,6 @@ from analysis.measures.columns import (
 from core.domain import Download, Outcome
 from core.errors import UsageError
 from core.files import schemas
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _RUN_TEXTS = ("campaign", "vantage", "domain", "url")
 """Columns of `schemas.RUN_KEY` that are texts."""
@@ -79,9 +78,6 @@ class Names:
 
     def _local(self, texts: pa.Array) -> Ints:
         """The codes of these texts. Python looks up new ones only: thousands would take longer than all else."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         places = pc.index_in(texts, value_set=texts[:0] if self._known is None else self._known)
         if places.null_count:
             new = pa.array(dict.fromkeys(texts.filter(places.is_null()).to_pylist()), type=texts.type)
@@ -146,8 +142,6 @@ class Reader:
 
     def _group(self, batch: pa.RecordBatch) -> Codes:
         """The group of each row; what identifies its run is read from its first row."""
-        import pyarrow as pa
-
         run = _numbers(batch, "run")
         starts = np.ones(len(run), dtype=np.bool_)
         starts[1:] = run[1:] != run[:-1]

@@ -1,6 +1,11 @@
 """Table 1 (successful downloads), the table of configurations, and Table 2 (shares of speed-ups), as values.
 
 `analysis.report.render` formats them for the terminal, CSV and Markdown.
+
+Table 2 by dose: a speed-up of 1.0 over many runs may mean that an option has no effect, or that it could not take
+effect: ECN without a queue, a large window where 65,535 bytes are enough. Each factor defines when it took effect
+(`Factor.dose`, a KPI and a threshold), which is stored in `campaign.json`. What tells the parts apart happened after
+the option was set: they are described and not tested. See docs/method/comparisons.md.
 """
 
 from __future__ import annotations
@@ -13,13 +18,14 @@ from typing import Any
 import numpy as np
 
 from analysis.measures import costs, speedup
-from analysis.measures.columns import Codes, Downloads, Ints, Mask, Texts, counts
+from analysis.measures.columns import Codes, Downloads, Ints, Mask, Texts, counts, on_all_cores
 from analysis.measures.dataset import Dataset
 from analysis.measures.folders import Design
-from analysis.measures.pairs import Samples
-from analysis.measures.rows import Grouping, Metric, SpeedupRow
+from analysis.measures.pairs import Samples, pair
+from analysis.measures.rows import Grouping, Metric, SpeedupRow, SpeedupSummary
 from analysis.measures.selection import DEFAULT, Selection
-from core.domain import Failure, Outcome, Provider, Transport, VoidReason
+from analysis.measures.speedup import summary_of
+from core.domain import Comparison, Failure, Outcome, Provider, Transport, VoidReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,3 +269,53 @@ def provider_rank(name: str) -> tuple[int, str]:
 def transport_rank(name: str) -> tuple[int, str]:
     """Sort key: TCP first."""
     return (int(name != Transport.TCP), name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoseRow:
+    """One row of Table 2, split."""
+
+    comparison: Comparison
+    words: str
+    """The sign that an option took effect, e.g. `CE seen or SACK blocks seen`."""
+    acted: SpeedupSummary
+    """The runs in which one of the options that differ took effect, on either side."""
+    idle: SpeedupSummary
+    """Runs in which none did."""
+    unknown: SpeedupSummary
+    """Runs for which it is unknown, as a KPI is missing."""
+
+    @property
+    def parts(self) -> tuple[tuple[str, SpeedupSummary], ...]:
+        """(name, row) of each part."""
+        return ("acted", self.acted), ("idle", self.idle), ("unknown", self.unknown)
+
+
+def dose_rows(
+    dataset: Dataset,
+    *,
+    metric: Metric = Metric.TIME,
+    selection: Selection = DEFAULT,
+    samples: Samples | None = None,
+) -> list[DoseRow]:
+    """One row per comparison of an effect whose options define when they took effect; see `tables.table2`."""
+    if samples is None:
+        samples = costs.samples(dataset, metric=metric, selection=selection)
+    effects = [c for c in dataset.design.comparisons if (c.config, c.vs) in samples.acted]
+    states = {c: samples.acted[c.config, c.vs].codes for c in effects}
+    rows = iter(on_all_cores(_part, [(samples, c, states[c] == state) for c in effects for state in (1, 0, -1)]))
+    return [
+        DoseRow(
+            comparison=comparison,
+            words=" or ".join(dose.words for dose in dataset.design.dose_of(comparison)),
+            acted=next(rows),
+            idle=next(rows),
+            unknown=next(rows),
+        )
+        for comparison in effects
+    ]
+
+
+def _part(job: tuple[Samples, Comparison, Mask]) -> SpeedupSummary:
+    samples, comparison, runs = job
+    return summary_of(pair(samples, comparison.config, comparison.vs, runs=runs), comparison)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.measures.client_effect import ClientEffectRow, Effect
-from analysis.measures.dose import DoseRow
 from analysis.measures.folders import Design
 from analysis.measures.rows import (
     BIN_NAMES,
@@ -22,7 +21,7 @@ from analysis.measures.rows import (
     Verdict,
 )
 from analysis.measures.selection import ClientLimits, Identity
-from analysis.measures.tables import ConfigurationRow
+from analysis.measures.tables import ConfigurationRow, DoseRow
 from analysis.measures.truth import TOLERANCE, TruthRow
 from analysis.measures.verdicts import SIGNIFICANCE, floors_of, noise_floors
 from analysis.report import render

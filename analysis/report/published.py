@@ -142,7 +142,9 @@ EFFECTS_CSV = ("quirk", "table", "row", "column", "without", "with", "moved")
 def _flat(row: SpeedupRow | CongestionRow) -> dict[str, Any]:
     if isinstance(row, SpeedupRow):
         # What depends on the other rows of the table moves with them.
-        return {name: cell for name, cell in records.table2_records([row])[0].items() if name not in _OF_THE_TABLE}
+        return {
+            name: cell for name, cell in records.FLAT["table2"].records([row])[0].items() if name not in _OF_THE_TABLE
+        }
     return dataclasses.asdict(row)
 
 
@@ -233,8 +235,10 @@ class Effects:
             terminal.print_line(to, note, indent=2)
 
 
-CONGESTION_CSV = tuple(field.name for field in dataclasses.fields(CongestionRow))
-"""Columns of congestion.csv."""
+CONGESTION = records.FlatTable(
+    tuple(field.name for field in dataclasses.fields(CongestionRow)), lambda row: [dataclasses.asdict(row)]
+)
+"""The table congestion.csv."""
 
 CONGESTION_TITLE = "Signs of loss and congestion over TCP: sums over the ok downloads, mean retransmission rate"
 

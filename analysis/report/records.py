@@ -6,15 +6,15 @@ import csv
 import dataclasses
 import io
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from analysis.captures.limiter import Limiter
 from analysis.measures.client_effect import ClientEffectRow
-from analysis.measures.dose import DoseRow
 from analysis.measures.limiters import LimiterRow
 from analysis.measures.rows import BIN_NAMES, LARGER_CLUSTERS, SpeedupRow, SpeedupSummary
-from analysis.measures.tables import ConfigurationRow, Table1Row
+from analysis.measures.tables import ConfigurationRow, DoseRow
 
 TABLE1_CSV = ("vantage", "provider", "transport", "planned", "ok", "ok_share", "failed", "censored")
 CONFIGURATIONS_CSV = (
@@ -82,21 +82,6 @@ def csv_value(value: object) -> object:
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
-def table1_rows(rows: Sequence[Table1Row]) -> list[dict[str, Any]]:
-    """Flat rows for CSV and JSON, with the causes."""
-    return [{**dataclasses.asdict(row), "ok_share": row.ok_share} for row in rows]
-
-
-def configuration_rows(rows: Sequence[ConfigurationRow]) -> list[dict[str, Any]]:
-    """Flat rows for CSV and JSON, with the causes."""
-    return [{**dataclasses.asdict(row), "void_share": row.void_share} for row in rows]
-
-
-def table2_records(rows: Sequence[SpeedupRow], *, by: str | None = None) -> list[dict[str, Any]]:
-    """Flat rows for CSV: shares 0..1, the columns of `TABLE2_CSV`."""
-    return [({by: row.group} if by else {}) | _summary(row) | _evidence(row) for row in rows]
-
-
 def _summary(row: SpeedupSummary) -> dict[str, Any]:
     """The columns of `SUMMARY_CSV`, and the 90 % interval of the median."""
     flat: dict[str, Any] = {"comparison": row.comparison.name, "role": row.comparison.role.value}
@@ -112,16 +97,6 @@ def _summary(row: SpeedupSummary) -> dict[str, Any]:
     flat |= {"typical_least": typical.least, "typical_most": typical.most}
     median = dataclasses.asdict(row.median)
     return flat | {"median": median.pop("value"), **{f"median_{name}": value for name, value in median.items()}}
-
-
-def limiter_rows(rows: Sequence[LimiterRow]) -> list[dict[str, Any]]:
-    """Flat rows for CSV and JSON: the columns of `LIMITERS_CSV`; shares are None without downloads."""
-    return [
-        {"configuration": row.configuration, "provider": row.provider, "n": row.n, "missing": row.missing}
-        | {name.value: share if row.n else None for name, share in row.downloads.items()}
-        | {f"{name}_time": share if row.n else None for name, share in row.time.items()}
-        for row in rows
-    ]
 
 
 def _evidence(row: SpeedupRow) -> dict[str, Any]:
@@ -149,56 +124,73 @@ def _evidence(row: SpeedupRow) -> dict[str, Any]:
     return flat | {"failed_both": failures.both, "p_mcnemar": failures.p, "differs_in": row.differs_in}
 
 
-def dose_rows(rows: Sequence[DoseRow]) -> list[dict[str, Any]]:
-    """Flat rows for CSV and JSON: the columns of `DOSE_CSV`."""
+@dataclass(frozen=True, slots=True)
+class FlatTable:
+    """A table of `tables/` as flat records, for CSV and JSON."""
+
+    columns: Sequence[str]
+    """Those of the CSV file; records may have more, such as the causes."""
+    flat: Callable[[Any], Iterable[dict[str, Any]]]
+    """The records of one row."""
+    grouped: bool = False
+    """Whether its rows have a group, whose column comes first."""
+
+    def records(self, rows: Iterable[Any], by: str | None = None) -> list[dict[str, Any]]:
+        """The records of all rows, with the group's column (`by`) if there is one."""
+        return [({by: row.group} if by and self.grouped else {}) | flat for row in rows for flat in self.flat(row)]
+
+    def csv(self, rows: Iterable[Any], by: str | None = None) -> str:
+        """The CSV file."""
+        return csv_text((by, *self.columns) if by and self.grouped else self.columns, self.records(rows, by))
+
+
+def _limiters(row: LimiterRow) -> dict[str, Any]:
+    """Shares are None without downloads."""
+    return (
+        {"configuration": row.configuration, "provider": row.provider, "n": row.n, "missing": row.missing}
+        | {name.value: share if row.n else None for name, share in row.downloads.items()}
+        | {f"{name}_time": share if row.n else None for name, share in row.time.items()}
+    )
+
+
+def _dose(row: DoseRow) -> Iterator[dict[str, Any]]:
     words = {"acted": "yes", "idle": "no", "unknown": "unknown"}
-    return [
-        {"dose": row.words, "acted": words[name], **{column: flat[column] for column in SUMMARY_CSV}}
-        for row in rows
-        for name, part in row.parts
-        for flat in [_summary(part)]
-    ]
+    for name, part in row.parts:
+        flat = _summary(part)
+        yield {"dose": row.words, "acted": words[name], **{column: flat[column] for column in SUMMARY_CSV}}
 
 
-def split_rows(rows: Sequence[SpeedupRow], *, by: str | None = None) -> list[dict[str, Any]]:
-    """Flat rows for CSV and JSON: the columns of `SPLITS_CSV`."""
-    return [
-        ({by: row.group} if by else {})
-        | {"comparison": row.comparison.name, "by": split.by.value, "p": split.p}
-        | {"part": part.name, "n": part.n, "domains": part.domains, "median": part.median.value}
-        | {"median_least": part.median.least, "median_most": part.median.most}
-        | dict(zip(("sure_low", "sure_high"), part.sure or (None, None), strict=True))
-        for row in rows
-        for split in row.splits
-        for part in split.parts
-    ]
+def _splits(row: SpeedupRow) -> Iterator[dict[str, Any]]:
+    for split in row.splits:
+        for part in split.parts:
+            yield (
+                {"comparison": row.comparison.name, "by": split.by.value, "p": split.p}
+                | {"part": part.name, "n": part.n, "domains": part.domains, "median": part.median.value}
+                | {"median_least": part.median.least, "median_most": part.median.most}
+                | dict(zip(("sure_low", "sure_high"), part.sure or (None, None), strict=True))
+            )
 
 
-def client_effect_rows(rows: Sequence[ClientEffectRow]) -> list[dict[str, Any]]:
-    """Flat rows for CSV and JSON: the columns of `CLIENT_EFFECTS_CSV`."""
-    return [
+def _client_effects(row: ClientEffectRow) -> dict[str, Any]:
+    return (
         {"what": row.what.value, "name": row.name, "over": row.over, "n": row.n, "domains": row.domains}
         | {"ratio": row.median.value, "ratio_low": row.median.low, "ratio_high": row.median.high}
         | {"ratio_least": row.median.least, "ratio_most": row.median.most}
-        for row in rows
-    ]
+    )
 
 
-_CSV: Mapping[str, tuple[Sequence[str], Callable[[Sequence[Any]], Sequence[Mapping[str, Any]]]]] = {
-    "table1": (TABLE1_CSV, table1_rows),
-    "configurations": (CONFIGURATIONS_CSV, configuration_rows),
-    "table2": (TABLE2_CSV, table2_records),
-    "splits": (SPLITS_CSV, split_rows),
-    "dose": (DOSE_CSV, dose_rows),
-    "client_effects": (CLIENT_EFFECTS_CSV, client_effect_rows),
-    "limiters": (LIMITERS_CSV, limiter_rows),
+FLAT: Mapping[str, FlatTable] = {
+    "table1": FlatTable(TABLE1_CSV, lambda row: [{**dataclasses.asdict(row), "ok_share": row.ok_share}]),
+    "configurations": FlatTable(
+        CONFIGURATIONS_CSV, lambda row: [{**dataclasses.asdict(row), "void_share": row.void_share}]
+    ),
+    "table2": FlatTable(TABLE2_CSV, lambda row: [_summary(row) | _evidence(row)], grouped=True),
+    "splits": FlatTable(SPLITS_CSV, _splits, grouped=True),
+    "dose": FlatTable(DOSE_CSV, _dose),
+    "client_effects": FlatTable(CLIENT_EFFECTS_CSV, lambda row: [_client_effects(row)]),
+    "limiters": FlatTable(LIMITERS_CSV, lambda row: [_limiters(row)]),
 }
-
-
-def csv_table(name: str, rows: Sequence[Any]) -> str:
-    """A table of `tables/`, by its stem, as CSV."""
-    header, flat = _CSV[name]
-    return csv_text(header, flat(rows))
+"""Stem of the file -> table; shares are 0 to 1."""
 
 
 def finite(value: Any) -> Any:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from analysis.captures.limiter import Limiter
 from analysis.measures.client_effect import ClientEffectRow, Effect
-from analysis.measures.dose import DoseRow
 from analysis.measures.limiters import LimiterRow
 from analysis.measures.rows import (
     BIN_NAMES,
@@ -22,7 +21,7 @@ from analysis.measures.rows import (
     SplitBy,
     Typical,
 )
-from analysis.measures.tables import ConfigurationRow, Table1Row, provider_rank, transport_rank
+from analysis.measures.tables import ConfigurationRow, DoseRow, Table1Row, provider_rank, transport_rank
 from core.domain import Role
 from core.untrusted import plain
 

@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 import core
 from analysis.captures.limiter import Limiter
-from analysis.measures import ceilings, client_effect, costs, dose, limiters, order, speedup, stopping, tables
+from analysis.measures import ceilings, client_effect, costs, limiters, order, speedup, stopping, tables
 from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset
 from analysis.measures.folders import writing
@@ -111,7 +111,7 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
     samples = costs.samples(dataset, metric=options.metric, selection=options.selection)
     main = tables.table2(dataset, metric=options.metric, selection=options.selection, samples=samples)
     limited = limiters.limiters(dataset)
-    doses = dose.dose_rows(dataset, metric=options.metric, selection=options.selection, samples=samples)
+    doses = tables.dose_rows(dataset, metric=options.metric, selection=options.selection, samples=samples)
     states = tables.configurations(dataset)
     known = checks.expected(dataset, options.selection)
     pages, left_out = targets.views(dataset, limit=options.targets)
@@ -132,7 +132,7 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "client_effects": by_client,
         "limiters": limited,
     }
-    csv = {name: records.csv_table(name, rows) for name, rows in of_tables.items()}
+    csv = {name: records.FLAT[name].csv(rows) for name, rows in of_tables.items()}
     if sum(map(len, drawings[0].lines.values())) <= figures.MOST_ROWS:
         csv["figures"] = records.csv_text(*figures.data_rows(dataset, drawings[0]))
     ordered = order.order_effects(dataset.downloads, unproven=options.selection.unproven)

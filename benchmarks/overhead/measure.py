@@ -10,7 +10,7 @@ from pathlib import Path
 
 from core.files.journal import open_journals
 from core.terminal import show_progress
-from downloader.execution.parts import Part
+from downloader.execution.attempt import Part
 from downloader.quirks.pauses import PAUSES
 from upshift.campaign import run_file
 from vantage.lab.place import LabPlace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
 from core.domain.outcome import Failure, Outcome
@@ -311,12 +311,7 @@ def total(parts: Iterable[Counts]) -> Counts:
     """The sum of several counts."""
     added = list(parts)
     causes = sum((Counter(part.causes) for part in added), Counter[str]())
+    numbers = [entry.name for entry in fields(Counts) if entry.name != "causes"]
     return Counts(
-        planned=sum(part.planned for part in added),
-        ok=sum(part.ok for part in added),
-        failed=sum(part.failed for part in added),
-        censored=sum(part.censored for part in added),
-        causes=dict(causes.most_common()),
-        void_runs=sum(part.void_runs for part in added),
-        interrupted_runs=sum(part.interrupted_runs for part in added),
+        causes=dict(causes.most_common()), **{name: sum(getattr(part, name) for part in added) for name in numbers}
     )

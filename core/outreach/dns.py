@@ -13,7 +13,6 @@ import socket
 from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
-from types import TracebackType
 from typing import Any
 
 import dns._features
@@ -177,9 +176,7 @@ class Resolver:
             self._transports.append(transport)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._sweeper is not None:
             self._sweeper.cancel()
         for transport in self._transports:

@@ -10,11 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 from core.domain import Disturbance, Setting, Transport
 from core.reach import IPNetwork
-from core.system.process import Child, Completed
+from core.system.process import Child, Completed, Pipes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,15 +124,7 @@ class Place(Protocol):
     def run(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> Completed:
         """Runs a program in the place to its end (see `core.system.process.run`)."""
 
-    def start(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: bool = False,
-        stdout: bool | Path = False,
-        stderr: bool | Path = False,
-        binary: bool = False,
-    ) -> Child:
+    def start(self, argv: Sequence[str], **pipes: Unpack[Pipes]) -> Child:
         """Starts a program in the place in the background (see `core.system.process.start`)."""
 
     def apply(self, settings: Sequence[Setting]) -> None:

@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Literal, TypedDict, Unpack
 
 from core.errors import PlaceError
 from core.system import signals
@@ -189,32 +188,35 @@ class Child:
     def __enter__(self) -> Child:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+class Pipes(TypedDict, total=False):
+    """How a background program is connected: True for a pipe, a path to append to a file, False for /dev/null."""
+
+    stdin: bool
+    stdout: bool | Path
+    stderr: bool | Path
+    binary: bool
+    """Pipes carry bytes instead of text."""
 
 
 def start(
     argv: Sequence[str],
     *,
     prefix: Sequence[str] = (),
-    stdin: bool = False,
-    stdout: bool | Path = False,
-    stderr: bool | Path = False,
-    binary: bool = False,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     pass_fds: Sequence[int] = (),
     outlive: bool = False,
+    **pipes: Unpack[Pipes],
 ) -> Child:
     """Starts a program in the background.
 
     Args:
         argv: program and arguments.
         prefix: how to enter a place first (`nsenter ...`); the parent-death signal is set after it.
-        stdin, stdout, stderr: True for a pipe, a path to append to a file, False for /dev/null.
-        binary: pipes carry bytes instead of text.
         outlive: the program keeps running when we end (the lab's holder); it gets its own session and no death signal.
 
     Raises:
@@ -222,19 +224,21 @@ def start(
     """
     files: list[IO[bytes]] = []
 
-    def target(choice: bool | Path) -> int | IO[bytes]:
+    def target(name: Literal["stdin", "stdout", "stderr"]) -> int | IO[bytes]:
+        choice = pipes.get(name, False)
         if isinstance(choice, Path):
             files.append(choice.open("ab"))
             return files[-1]
         return subprocess.PIPE if choice else subprocess.DEVNULL
 
     command = [*prefix, *(() if outlive else PARENT_DEATH), *argv]
+    binary = pipes.get("binary", False)
     try:
         popen = subprocess.Popen(
             command,
-            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-            stdout=target(stdout),
-            stderr=target(stderr),
+            stdin=target("stdin"),
+            stdout=target("stdout"),
+            stderr=target("stderr"),
             text=not binary,
             errors=None if binary else "replace",
             bufsize=-1 if binary else 1,

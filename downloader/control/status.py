@@ -44,7 +44,7 @@ class VantagePoint:
     activity: Activity
     progress: Counts
     times: Mapping[str, float] = field(default_factory=dict)
-    """Part of the work -> seconds that it took so far (`downloader.execution.parts`)."""
+    """Part of the work -> seconds that it took so far (`downloader.execution.attempt`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

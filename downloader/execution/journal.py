@@ -254,7 +254,7 @@ class Journal(JournalReader):
             )
 
     def took(self, number: int, attempt: int, parts: Mapping[str, float]) -> None:
-        """Records where the time of an attempt went (`downloader.execution.parts`) [s]."""
+        """Records where the time of an attempt went (`downloader.execution.attempt`) [s]."""
         self._db.execute("INSERT OR REPLACE INTO times VALUES (?, ?, ?)", (number, attempt, json.dumps(parts)))
 
     def _supersede(self, number: int, reason: VoidReason, detail: str | None) -> None:

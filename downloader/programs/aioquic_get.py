@@ -37,9 +37,9 @@ from downloader.programs.aioquic_connection import (
 from downloader.programs.common import (
     Document,
     Options,
-    WrongUseError,
     argument_parser,
     options_from,
+    print_document,
     version_of,
 )
 from downloader.programs.kernel import socket_drops
@@ -150,12 +150,10 @@ class _Download:
         options = self.document.options
         self.http = Http3(self.quic)
         self.stream = self.quic.get_next_available_stream_id()
-        name = f"[{options.host}]" if ":" in options.host else options.host
-        authority = name if options.port == 443 else f"{name}:{options.port}"
         headers = {
             ":method": "GET",
             ":scheme": "https",
-            ":authority": authority,
+            ":authority": options.authority,
             ":path": options.path,
             "user-agent": options.user_agent,
             "accept-encoding": "identity",
@@ -335,15 +333,8 @@ _PARSER.add_argument("--logs", type=Path, metavar="DIR", help="write a qlog and 
 def main(argv: Sequence[str]) -> int:
     """One download. Exit code 0 when a document was printed, 2 for wrong use."""
     arguments = _PARSER.parse_args(argv)
-    try:
-        options = options_from(arguments)
-        windows = {"max_data": arguments.max_data, "max_stream_data": arguments.max_stream_data}
-        document = download(options, **windows, logs=arguments.logs)
-    except WrongUseError as error:
-        sys.stderr.write(f"aioquic_get: {error}\n")
-        return 2
-    document.print()
-    return 0
+    windows = {"max_data": arguments.max_data, "max_stream_data": arguments.max_stream_data}
+    return print_document("aioquic_get", lambda: download(options_from(arguments), **windows, logs=arguments.logs))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -123,6 +123,12 @@ class Options:
     run_as: tuple[int, int] = NOBODY
     """User and group to become before the first packet, where the user may be changed."""
 
+    @property
+    def authority(self) -> str:
+        """Host and port as in the URL (RFC 3986, section 3.2); the port only if it is not https's own."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == 443 else f"{host}:{self.port}"
+
 
 def argument_parser(prog: str, description: str) -> argparse.ArgumentParser:
     """The parser of the shared arguments."""
@@ -183,6 +189,17 @@ def options_from(arguments: argparse.Namespace) -> Options:
 def no_certificates(options: Options) -> WrongUseError:
     """The error if a library cannot load the certificates; h3get has the same sentence."""
     return WrongUseError(f"{scrub(options.ca)} is not a readable PEM file with CA certificates")
+
+
+def print_document(prog: str, download: Callable[[], Document]) -> int:
+    """Downloads and prints the document; the exit code: 0, or 2 for wrong use."""
+    try:
+        document = download()
+    except WrongUseError as error:
+        sys.stderr.write(f"{prog}: {error}\n")
+        return 2
+    document.print()
+    return 0
 
 
 class Document:

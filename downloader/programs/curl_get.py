@@ -27,10 +27,10 @@ from downloader.programs import codes, kernel
 from downloader.programs.common import (
     Document,
     Options,
-    WrongUseError,
     argument_parser,
     no_certificates,
     options_from,
+    print_document,
     version_of,
 )
 from downloader.programs.kernel import drain, first_packet_at, note_first_packet, socket_drops, tcp_info
@@ -104,14 +104,13 @@ class _Download:
     def _set_up(self, http: str, post_quantum: bool) -> None:
         options, easy = self.document.options, self._easy
         host = f"[{options.host}]" if ":" in options.host else options.host
-        port = "" if options.port == 443 else f":{options.port}"
         path = quote(options.path, safe=string.punctuation)
         fields = ["Accept-Encoding: identity"]
         if not self.over_udp:
             # The server then ends the connection with the last byte; libcurl leaves it out of HTTP/2.
             fields.append("Connection: close")
         for option, value in (
-            (pycurl.URL, f"https://{host}{port}{path}"),
+            (pycurl.URL, f"https://{options.authority}{path}"),
             (pycurl.RESOLVE, [f"{host}:{options.port}:{options.address}"]),
             (pycurl.USERAGENT, options.user_agent.encode("utf-8", "replace")),
             (pycurl.HTTPHEADER, fields),
@@ -382,18 +381,16 @@ _PARSER.add_argument(
 def main(argv: Sequence[str]) -> int:
     """One download. Exit code 0 when a document was printed, 2 for wrong use."""
     arguments = _PARSER.parse_args(argv)
-    try:
-        document = download(
+
+    def work() -> Document:
+        return download(
             options_from(arguments),
             http=arguments.http,
             post_quantum=bool(arguments.post_quantum),
             receive_buffer=arguments.receive_buffer,
         )
-    except WrongUseError as error:
-        sys.stderr.write(f"curl_get: {error}\n")
-        return 2
-    document.print()
-    return 0
+
+    return print_document("curl_get", work)
 
 
 if __name__ == "__main__":

@@ -34,11 +34,11 @@ from downloader.programs import codes
 from downloader.programs.common import (
     Document,
     Options,
-    WrongUseError,
     argument_parser,
     causes,
     no_certificates,
     options_from,
+    print_document,
     version_of,
 )
 from downloader.programs.kernel import drain, tcp_info
@@ -220,14 +220,12 @@ def download(options: Options) -> Document:
 
 def _get(session: requests.Session, document: Document) -> None:
     options, values = document.options, document.values
-    port = "" if options.port == 443 else f":{options.port}"
-    host = f"[{options.host}]" if ":" in options.host else options.host
     headers = {"User-Agent": options.user_agent, "Accept-Encoding": "identity", "Accept": "*/*"}
     # The server then ends the connection with the last byte. Otherwise it would wait for our FIN, and its TLS
     # close_notify would be data one round trip after the body: the capture would end later than the client.
     headers["Connection"] = "close"
     response = session.get(
-        f"https://{host}{port}{options.path}",
+        f"https://{options.authority}{options.path}",
         headers=headers,
         stream=True,
         allow_redirects=False,
@@ -296,13 +294,7 @@ _PARSER = argument_parser("requests_get", "One HTTPS download over TCP, one JSON
 
 def main(argv: Sequence[str]) -> int:
     """One download. Exit code 0 when a document was printed, 2 for wrong use."""
-    try:
-        document = download(options_from(_PARSER.parse_args(argv)))
-    except WrongUseError as error:
-        sys.stderr.write(f"requests_get: {error}\n")
-        return 2
-    document.print()
-    return 0
+    return print_document("requests_get", lambda: download(options_from(_PARSER.parse_args(argv))))
 
 
 if __name__ == "__main__":

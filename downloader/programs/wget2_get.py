@@ -24,7 +24,7 @@ from pathlib import Path
 
 from core.domain import Failure
 from core.system import process
-from downloader.programs.common import Document, Options, WrongUseError, argument_parser, options_from
+from downloader.programs.common import Document, Options, argument_parser, options_from, print_document
 
 CHUNK = 1 << 18
 
@@ -143,8 +143,6 @@ def _readable(end: str) -> tuple[str, int]:
 
 def command(options: Options, *, log: int, home: Path) -> list[str]:
     """The command line, as published, save for the certificates, one attempt, and no request to OCSP servers."""
-    port = "" if options.port == 443 else f":{options.port}"
-    host = f"[{options.host}]" if ":" in options.host else options.host
     fixed = ["--https-enforce=hard", "--no-cache", "-S", f"--output-file=/proc/self/fd/{log}"]
     ours = [
         "-O",
@@ -157,7 +155,7 @@ def command(options: Options, *, log: int, home: Path) -> list[str]:
         f"--hpkp-file={home}/hpkp",
     ]
     who = [f"--ca-certificate={options.ca}", f"--user-agent={options.user_agent}"]
-    return ["wget2", *fixed, *ours, *who, f"https://{host}{port}{options.path}"]
+    return ["wget2", *fixed, *ours, *who, f"https://{options.authority}{options.path}"]
 
 
 def download(options: Options, nameservers: Sequence[str]) -> Document:
@@ -247,13 +245,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argument_parser("wget2_get", "One HTTPS download by wget2, one JSON document on standard output.")
     parser.add_argument("--nameserver", action="append", default=[], metavar="ADDRESS", help="may be repeated")
     arguments = parser.parse_args(argv)
-    try:
-        document = download(options_from(arguments), arguments.nameserver)
-    except WrongUseError as error:
-        sys.stderr.write(f"wget2_get: {error}\n")
-        return 2
-    document.print()
-    return 0
+    return print_document("wget2_get", lambda: download(options_from(arguments), arguments.nameserver))
 
 
 if __name__ == "__main__":

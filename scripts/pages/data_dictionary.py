@@ -148,7 +148,7 @@ CSV: dict[str, tuple[type, Sequence[str]]] = {
     "tables/configurations.csv": (tables.ConfigurationRow, records.CONFIGURATIONS_CSV),
     "tables/client_effects.csv": (ClientEffectRow, records.CLIENT_EFFECTS_CSV),
     "tables/limiters.csv": (LimiterRow, records.LIMITERS_CSV),
-    "tables/published/congestion.csv": (CongestionRow, published.CONGESTION_CSV),
+    "tables/published/congestion.csv": (CongestionRow, published.CONGESTION.columns),
 }
 """Title -> the class of a row, and the columns that the file has."""
 

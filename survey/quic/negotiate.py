@@ -15,7 +15,6 @@ import struct
 from collections import defaultdict
 from dataclasses import dataclass
 from enum import StrEnum
-from types import TracebackType
 
 from core.reach import check_address
 from survey.quic import wire
@@ -99,9 +98,7 @@ class Negotiator:
     async def __aenter__(self) -> Negotiator:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for sock in self._sockets.values():
             asyncio.get_running_loop().remove_reader(sock)
             sock.close()

@@ -23,6 +23,7 @@ from tests.lab.campaigns import Silent
 from tests.lab.noise import has_device, measured
 from tests.topologies import MINI, server, topology
 from upshift.campaign import run_file
+from upshift.run_options import RunOptions
 from vantage.doctor.gather import private_namespace
 from vantage.lab import calibrate, control
 from vantage.lab.calibrate import Calibration, Check
@@ -181,7 +182,7 @@ def test_a_campaign_records_it_and_the_report_shows_it(mini: Path) -> None:
         f'name = "c"\nlab = "{mini}"\ntargets = "lab"\niterations = 1\n'
         '[[configurations]]\nname = "BL"\nclient = "requests"\n'
     )
-    run_file(campaign, out, progress=Silent(), let_cpus_sleep=True)
+    run_file(campaign, out, RunOptions(let_cpus_sleep=True), progress=Silent())
     asleep = {"method": "none", "reason": "as requested"}
     environment = json.loads((out / "environment.json").read_text(encoding="utf-8"))
     assert environment["vantage_points"]["V"]["timing"]["cpus_awake"] == asleep

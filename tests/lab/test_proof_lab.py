@@ -16,7 +16,7 @@ import pytest
 
 from analysis.captures.scan import scan_capture
 from analysis.evidence.proof import handshake_at_server, handshake_of
-from analysis.measures import dose
+from analysis.measures import tables
 from analysis.measures.dataset import Record
 from core.domain import Outcome, TreatmentReason
 from downloader.execution.capture import Capture
@@ -98,7 +98,7 @@ def test_every_plant_is_found_under_its_own_reason_and_nothing_else_is(found: Me
 
 def test_dose_tells_where_an_option_had_something_to_do(found: Measured) -> None:
     times = len(found.of("BL")) // (len(PLANTED) + len(CLEAN))
-    rows = {row.comparison.name: row for row in dose.dose_rows(found.data)}
+    rows = {row.comparison.name: row for row in tables.dose_rows(found.data)}
     ecn, window = rows["ECN vs BL"], rows["WS vs BL"]
     assert ecn.acted.n == times, "marks were seen on one of the paths where ECN was proven"
     assert ecn.unknown.n == window.unknown.n == 0

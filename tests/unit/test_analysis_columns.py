@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from analysis.captures.limiter import Limiter
-from analysis.measures import costs, dataset, dose, limiters, selection, stopping, tables
+from analysis.measures import costs, dataset, limiters, selection, stopping, tables
 from analysis.measures.dataset import Dataset
 from analysis.measures.rows import Grouping, Metric
 from analysis.measures.selection import Selection
@@ -140,7 +140,7 @@ def check(data: Dataset, chosen: Selection, metric: Metric) -> None:
     for by in Grouping:
         rows = tables.table2(data, metric=metric, by=by, selection=chosen)
         assert rows == reference.table2(data, metric=metric, by=by, selection=chosen), by
-    parts = [[part for _, part in row.parts] for row in dose.dose_rows(data, metric=metric, selection=chosen)]
+    parts = [[part for _, part in row.parts] for row in tables.dose_rows(data, metric=metric, selection=chosen)]
     assert parts == reference.dose_parts(data, metric=metric, selection=chosen)
     check_stopping(data, unproven=chosen.unproven)
 

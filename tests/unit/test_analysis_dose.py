@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from analysis import api
-from analysis.measures import dataset, dose
+from analysis.measures import dataset, tables
 from analysis.measures.folders import read_design
 from analysis.report import findings, report
 from core.domain import Comparison, Dose, Download, Role
@@ -51,7 +51,7 @@ ECN_BL = Comparison.of("ECN", "BL")
 def test_a_row_is_split_by_what_the_option_did(tmp_path: Path) -> None:
     others = [Comparison.of("WS", "BL"), Comparison.of("quiche", "BL"), Comparison.of("WS", "ECN")]
     data = dataset.load([folder(tmp_path / "c", [ECN_BL, *others], DOSES)])
-    rows = {row.comparison.name: row for row in dose.dose_rows(data)}
+    rows = {row.comparison.name: row for row in tables.dose_rows(data)}
     assert list(rows) == ["ECN vs BL", "WS vs BL", "WS vs ECN"], "nothing tells of QUIC against TCP"
     ecn = rows["ECN vs BL"]
     assert (ecn.acted.n, ecn.idle.n, ecn.unknown.n) == (6, 42, 1)
@@ -104,7 +104,7 @@ def test_a_difference_of_which_nothing_tells_gives_no_row(tmp_path: Path) -> Non
     rows = [make_download(configuration=name) for name in ("BL", "ALL")]
     comparisons = [Comparison.of("ALL", "BL"), Comparison.of("BL", "ALL", Role.EFFECT)]
     data = dataset.load([write_campaign(tmp_path / "c", rows, comparisons=comparisons, doses=DOSES)])
-    assert dose.dose_rows(data) == []
+    assert tables.dose_rows(data) == []
 
 
 def test_folders_with_other_doses_are_refused(tmp_path: Path) -> None:

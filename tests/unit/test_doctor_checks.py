@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from vantage.doctor.checks import CheckStatus, campaign_can_run, examine, lab_can_run, smallest_window_scale
-from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ProbeFaults, ServerFacts, UplinkFacts
+from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ServerFacts, UplinkFacts
+from vantage.doctor.gather import PROBES
 from vantage.linux.cpu import CpusAwake, Method, Wakeups
 
 GOOD = Facts(
     python=(3, 11, 7),
     kernel="6.1.0-18-amd64",
     root=True,
-    probed=ProbeFaults(namespaces=None, tun=None, nat=None, capture=None, cubic_by_route=None, prober=None),
+    probed=dict.fromkeys(PROBES),
     native=None,
     trustme=None,
     programs=dict.fromkeys((*PACKAGES, *OUR_BINARIES), "1.0"),
@@ -44,9 +45,9 @@ GOOD = Facts(
 )
 
 
-def probed(**changes: str) -> dict[str, Any]:
+def probed(changes: dict[str, str]) -> dict[str, Any]:
     """The change that some probes failed with these messages."""
-    return {"probed": replace(GOOD.probed, **changes)}
+    return {"probed": {**GOOD.probed, **changes}}
 
 
 def test_a_good_host_has_nothing_to_fix() -> None:
@@ -62,11 +63,11 @@ def test_a_good_host_has_nothing_to_fix() -> None:
         ({"python": (3, 9, 2)}, "Python", CheckStatus.CANNOT, False),
         ({"kernel": "4.19.0-26-amd64"}, "kernel", CheckStatus.WARN, True),
         ({"root": False}, "rights", CheckStatus.WARN, True),
-        (probed(namespaces="Operation not permitted"), "namespaces", CheckStatus.CANNOT, False),
-        (probed(tun="open: No such file or directory"), "TUN devices", CheckStatus.CANNOT, False),
-        (probed(capture="you don't have permission"), "captures", CheckStatus.CANNOT, False),
-        (probed(nat="Could not process rule"), "NAT", CheckStatus.CANNOT, True),
-        (probed(prober="iwprobe: no right to raw sockets"), "raw sockets", CheckStatus.CANNOT, True),
+        (probed({"namespaces": "Operation not permitted"}), "namespaces", CheckStatus.CANNOT, False),
+        (probed({"TUN devices": "open: No such file or directory"}), "TUN devices", CheckStatus.CANNOT, False),
+        (probed({"captures": "you don't have permission"}), "captures", CheckStatus.CANNOT, False),
+        (probed({"NAT": "Could not process rule"}), "NAT", CheckStatus.CANNOT, True),
+        (probed({"raw sockets": "iwprobe: no right to raw sockets"}), "raw sockets", CheckStatus.CANNOT, True),
         ({"native": "No module named 'upshift_native'"}, "capture engine", CheckStatus.CANNOT, False),
         (
             {"servers": {"caddy": ServerFacts(fault="the program caddy is missing; install it", version=None)}},
@@ -119,14 +120,14 @@ def test_each_lack_is_named_with_its_remedy(
         # What only the lab needs
         ({"servers": {"caddy": ServerFacts(fault="caddy is missing; install it", version=None)}}, True),
         ({"programs": {**GOOD.programs, "knotd": None, "pathem": None}}, True),
-        ({**probed(tun="no such device", prober="no right"), "trustme": "no module"}, True),
+        ({**probed({"TUN devices": "no such device", "raw sockets": "no right"}), "trustme": "no module"}, True),
         # What makes it worse, not wrong
         ({"busy_share": 0.6, "cpus": 1, "clock": "acpi_pm"}, True),
         ({"clients": {**GOOD.clients, "curl": "missing"}, "ceilings": {**GOOD.ceilings, "curl": "missing"}}, True),
         # What a campaign needs
         ({"ceilings": {"requests": None, "quiche": "not calibrated"}}, False),
         ({"programs": {**GOOD.programs, "tcpdump": None}}, False),
-        (probed(nat="Could not process rule"), False),
+        (probed({"NAT": "Could not process rule"}), False),
         ({"native": "No module named 'upshift_native'"}, False),
         ({"free_bytes": 10**6}, False),
         ({"time_of_day": "this host's clock is not synchronised"}, False),

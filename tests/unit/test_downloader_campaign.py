@@ -28,6 +28,7 @@ from downloader.campaign.targets import check_trust, describe_trust, load_target
 from downloader.execution.journal import _agree
 from tests.cells import examples
 from upshift.campaign import run_file
+from upshift.run_options import RunOptions
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -116,7 +117,7 @@ def test_run_reads_the_topology_beside_the_campaign_file(tmp_path: Path) -> None
 )
 def test_a_client_user_has_to_be_an_ordinary_one(name: str, says: str, tmp_path: Path) -> None:
     with show_progress() as progress, pytest.raises(UsageError, match=rf"^--client-user: {says}.*; name an ordinary"):
-        run_file(tmp_path / "c.toml", tmp_path / "out", progress=progress, client_user=name)
+        run_file(tmp_path / "c.toml", tmp_path / "out", RunOptions(client_user=name), progress=progress)
     assert not (tmp_path / "out").exists()
 
 

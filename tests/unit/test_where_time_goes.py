@@ -12,8 +12,8 @@ from core.files.journal import JournalReader
 from downloader.client import ClientResult
 from downloader.control.reporter import Reporter
 from downloader.control.status import lines
+from downloader.execution.attempt import Part, Parts
 from downloader.execution.journal import Journal
-from downloader.execution.parts import Part, Parts
 
 RESULT = ClientResult(
     outcome=Outcome.OK, failure=None, failure_detail=None, started_at=1.0, setup_s=0.25, last_byte_s=2.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,10 +12,12 @@ from typer.core import TyperGroup
 
 from core.errors import UsageError
 from core.files.targets import check_out
+from core.options import with_options
 from core.outreach import arguments
 
 if TYPE_CHECKING:
     from crawler.run import CrawlOptions, CrawlSummary
+    from crawler.visit import CrawlLimits
 
 FILES = "files"
 
@@ -38,42 +41,44 @@ app = typer.Typer(
     help="Visit the domains of a top list, politely. The command files need not be named: upshift crawl LIST -o FILE.",
 )
 
-List = Annotated[
-    Path,
-    typer.Argument(metavar="LIST", help="Top list: Tranco, CrUX, Umbrella, Majestic, Alexa, bare; plain, gz, zip."),
-]
-DomainTime = Annotated[float, typer.Option(min=1, help="Longest visit of a domain, excluding rate-limit waits [s].")]
-Workers = Annotated[int, typer.Option(min=1, max=2000, help="Domains visited at the same time.")]
-Rate = Annotated[float, typer.Option(min=0.01, help="Requests per second and server address.")]
-PerAddress = Annotated[int, typer.Option(min=1, max=8, help="Concurrent requests per server address.")]
-Timeout = Annotated[float, typer.Option(min=0.1, help="Longest request [s].")]
-Start = Annotated[str, typer.Option(help="Start page of a domain.")]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """The options that both commands have, besides the list and the results."""
+
+    contact: arguments.Contact
+    ledger: arguments.LedgerFile = None
+    domain_time: Annotated[
+        float, typer.Option(min=1, help="Longest visit of a domain, excluding rate-limit waits [s].")
+    ] = 600.0
+    shard: arguments.Shard = "1/1"
+    limit: arguments.Limit = None
+    workers: Annotated[int, typer.Option(min=1, max=2000, help="Domains visited at the same time.")] = 200
+    rate: Annotated[float, typer.Option(min=0.01, help="Requests per second and server address.")] = 2.0
+    per_address: Annotated[int, typer.Option(min=1, max=8, help="Concurrent requests per server address.")] = 1
+    timeout: Annotated[float, typer.Option(min=0.1, help="Longest request [s].")] = 15.0
+    block_list: arguments.BlockLists = None
+    opt_out: arguments.OptOut = None
+    nameserver: arguments.Nameserver = None
+    nameserver_port: arguments.NameserverPort = 53
+    ca: arguments.Certificates = None
+    start: Annotated[str, typer.Option(help="Start page of a domain.")] = "https://{domain}/"
 
 
 @app.command(FILES)
+@with_options
 def crawl(
-    source: List,
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="LIST", help="Top list: Tranco, CrUX, Umbrella, Majestic, Alexa, bare; plain, gz, zip."),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Targets found (.parquet, .csv).")],
-    contact: arguments.Contact,
-    ledger: arguments.LedgerFile = None,
+    shared: Shared,
     min_size: Annotated[int, typer.Option(min=1, help="Smallest size of a file [bytes].")] = 1_000_000,
     max_size: Annotated[int, typer.Option(min=1, help="Largest size of a file [bytes].")] = 100_000_000,
     depth: Annotated[int, typer.Option(min=0, help="Links from the start page.")] = 2,
     pages: Annotated[int, typer.Option(min=1, help="Pages per domain.")] = 8,
     probes: Annotated[int, typer.Option(min=1, help="Files per domain whose size is requested.")] = 40,
-    domain_time: DomainTime = 600.0,
-    shard: arguments.Shard = "1/1",
-    limit: arguments.Limit = None,
-    workers: Workers = 200,
-    rate: Rate = 2.0,
-    per_address: PerAddress = 1,
-    timeout: Timeout = 15.0,
-    block_list: arguments.BlockLists = None,
-    opt_out: arguments.OptOut = None,
-    nameserver: arguments.Nameserver = None,
-    nameserver_port: arguments.NameserverPort = 53,
-    ca: arguments.Certificates = None,
-    start: Start = "https://{domain}/",
     as_json: arguments.AsJson = False,
 ) -> None:
     """Top list -> one file of --min-size or more per domain, with its size.
@@ -92,10 +97,10 @@ def crawl(
         depth=depth,
         pages=pages,
         probes=probes,
-        domain_s=domain_time,
-        start=start,
+        domain_s=shared.domain_time,
+        start=shared.start,
     )
-    options = _options(locals())
+    options = _options(source, out, limits, shared)
     summary = _run(options, as_json=as_json)
     if as_json:
         typer.echo(json.dumps(_facts(summary) | {"found": summary.with_file}))
@@ -106,27 +111,14 @@ def crawl(
 
 
 @app.command("objects")
+@with_options
 def objects(
     source: Annotated[
         Path, typer.Argument(metavar="LIST", help="Top list of any kind, or targets (.parquet, .csv), as for surveys.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="A row per object (.parquet).")],
-    contact: arguments.Contact,
-    ledger: arguments.LedgerFile = None,
+    shared: Shared,
     most: Annotated[int, typer.Option(min=1, max=1000, help="Objects per page that are asked for.")] = 100,
-    domain_time: DomainTime = 600.0,
-    shard: arguments.Shard = "1/1",
-    limit: arguments.Limit = None,
-    workers: Workers = 200,
-    rate: Rate = 2.0,
-    per_address: PerAddress = 1,
-    timeout: Timeout = 15.0,
-    block_list: arguments.BlockLists = None,
-    opt_out: arguments.OptOut = None,
-    nameserver: arguments.Nameserver = None,
-    nameserver_port: arguments.NameserverPort = 53,
-    ca: arguments.Certificates = None,
-    start: Start = "https://{domain}/",
     as_json: arguments.AsJson = False,
 ) -> None:
     """Top list -> sizes of each start page and of its images, style sheets, scripts and fonts.
@@ -140,9 +132,13 @@ def objects(
     if out.suffix.lower() != ".parquet":
         raise UsageError(f"{out.name!r} is not Parquet", where="--out", remedy="end it in .parquet")
     limits = CrawlLimits(
-        min_size=COUNTED_BYTES, max_page_bytes=COUNTED_BYTES, objects=most, domain_s=domain_time, start=start
+        min_size=COUNTED_BYTES,
+        max_page_bytes=COUNTED_BYTES,
+        objects=most,
+        domain_s=shared.domain_time,
+        start=shared.start,
     )
-    options = _options(locals())
+    options = _options(source, out, limits, shared)
     summary = _run(options, as_json=as_json)
     if as_json:
         typer.echo(json.dumps(_facts(summary) | {"objects": dict(summary.objects.most_common())}))
@@ -155,32 +151,32 @@ def objects(
     typer.echo(f"Results: {out}; to see them: upshift survey figures {out}")
 
 
-def _options(given: dict[str, Any]) -> CrawlOptions:
-    """What both commands have in common, checked; from the names of their parameters."""
+def _options(source: Path, out: Path, limits: CrawlLimits, shared: Shared) -> CrawlOptions:
+    """What both commands have in common, checked."""
     from core.outreach.blocks import block_list_paths
     from core.outreach.lists import parse_shard
     from crawler.run import CrawlOptions
 
-    start = given["start"]
-    if "{domain}" not in start or not start.startswith(("https://", "http://")):
-        raise UsageError(f"{start!r} is not a valid start page", where="--start", remedy="write https://{domain}/")
-    arguments.check_certificates(given["ca"])
+    if "{domain}" not in shared.start or not shared.start.startswith(("https://", "http://")):
+        what = f"{shared.start!r} is not a valid start page"
+        raise UsageError(what, where="--start", remedy="write https://{domain}/")
+    arguments.check_certificates(shared.ca)
     return CrawlOptions(
-        source=given["source"],
-        out=given["out"],
-        ledger=arguments.ledger_beside(given["out"], given["ledger"]),
-        contact=arguments.check_contact(given["contact"]),
-        limits=given["limits"],
-        shard=parse_shard(given["shard"]),
-        limit=given["limit"],
-        workers=given["workers"],
-        rate_per_s=given["rate"],
-        per_address=given["per_address"],
-        timeout_s=given["timeout"],
-        nameserver=given["nameserver"],
-        nameserver_port=given["nameserver_port"],
-        ca_file=given["ca"],
-        block_lists=block_list_paths(given["block_list"], given["opt_out"]),
+        source=source,
+        out=out,
+        ledger=arguments.ledger_beside(out, shared.ledger),
+        contact=arguments.check_contact(shared.contact),
+        limits=limits,
+        shard=parse_shard(shared.shard),
+        limit=shared.limit,
+        workers=shared.workers,
+        rate_per_s=shared.rate,
+        per_address=shared.per_address,
+        timeout_s=shared.timeout,
+        nameserver=shared.nameserver,
+        nameserver_port=shared.nameserver_port,
+        ca_file=shared.ca,
+        block_lists=block_list_paths(shared.block_list, shared.opt_out),
     )
 
 

@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +18,7 @@ import typer
 from core import terminal
 from core.files import ladder
 from core.files.ladder import PacketForm
+from core.options import with_options
 from core.system import process, this_host
 from core.terminal import show_progress
 from downloader import clients
@@ -49,15 +50,17 @@ _OUTSIDE = "block_suspend"
 into this process, outside of their walls."""
 
 
-def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorOptions:
+    """What is looked at, and what for."""
+
     quick: Annotated[
         bool,
         typer.Option(
             "--quick",
             help="Short check: the CPU is watched for 0.3 s, not 1 s, and --calibrate measures the ceilings alone.",
         ),
-    ] = False,
+    ] = False
     calibrate: Annotated[
         bool,
         typer.Option(
@@ -65,27 +68,33 @@ def doctor(
             help="First measure each client at the same rising rates, and the highest that it reaches here (its "
             "ceiling), about 20 s per client, and keep it for campaigns.",
         ),
-    ] = False,
+    ] = False
     seconds: Annotated[
         float,
         typer.Option(
             "--seconds", min=0.1, max=60, help="Longest time of one transfer of --calibrate [s]; up to 18 each."
         ),
-    ] = CALIBRATION_S,
-    out: Annotated[Path, typer.Option(help="Output folder of a campaign; its free space is checked.")] = Path(),
+    ] = CALIBRATION_S
+    out: Annotated[Path, typer.Option(help="Output folder of a campaign; its free space is checked.")] = Path()
     restore: Annotated[
         bool, typer.Option("--restore", help="First undo what killed campaigns changed on this host.")
-    ] = False,
+    ] = False
     purpose: Annotated[
         Purpose,
         typer.Option(
             "--for",
             help="What the verdict is for: the lab, or a campaign on this host's own network, as one of several.",
         ),
-    ] = Purpose.LAB,
+    ] = Purpose.LAB
     uplink: Annotated[
         str | None, typer.Option(metavar="INTERFACE", help="Interface to measure by. Default: of the default route.")
-    ] = None,
+    ] = None
+
+
+@with_options
+def doctor(
+    options: DoctorOptions,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Show what this host can and cannot measure, and how to fix it.
 
@@ -99,18 +108,18 @@ def doctor(
 
     if user := service_user():
         raise typer.Exit(process.follow(_as_service(user, sys.argv[1:])))
-    undone = recover(state_directory()) if restore else []
-    if calibrate:
-        _calibrate(seconds, quick=quick, as_json=as_json)
+    undone = recover(state_directory()) if options.restore else []
+    if options.calibrate:
+        _calibrate(options.seconds, quick=options.quick, as_json=as_json)
     known = ceilings.present(clients.ALL.values(), path=ceilings.calibration_file(), now=ceilings.circumstances())
     unknown = ceilings.unknown(known, clients.ALL)
     facts = gather(
-        out,
+        options.out,
         clients.ALL.values(),
         ceilings=unknown,
         busy_share=(known or {}).get("busy_share", 0.0),
-        sample_s=0.3 if quick else 1.0,
-        uplink=uplink,
+        sample_s=0.3 if options.quick else 1.0,
+        uplink=options.uplink,
         dead_labs=[lab.name for lab in all_labs() if not lab.alive()],
     )
     findings = examine(facts)
@@ -129,9 +138,11 @@ def doctor(
         }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        _print(findings, known if calibrate else None, undone, purpose=purpose, able=verdicts[purpose])
-    measured = not calibrate or all(entry["fault"] is None for entry in (known or {}).get("clients", {}).values())
-    raise typer.Exit(0 if verdicts[purpose] and measured else 1)
+        able = verdicts[options.purpose]
+        _print(findings, known if options.calibrate else None, undone, purpose=options.purpose, able=able)
+    calibrated = (known or {}).get("clients", {}).values() if options.calibrate else ()
+    measured = all(entry["fault"] is None for entry in calibrated)
+    raise typer.Exit(0 if verdicts[options.purpose] and measured else 1)
 
 
 def _as_service(user: pwd.struct_passwd, arguments: Sequence[str]) -> list[str]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json as json_format
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from inspect import Parameter, Signature, signature
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
+from core.errors import UsageError
+from core.options import as_command, own_parameters, parameters_of
+from core.outreach import opt_out
 from core.terminal import show_progress as progress_display
-
-if TYPE_CHECKING:
-    from vantage.fleet.inventory import Fleet
-    from vantage.fleet.verdicts import HostVerdict
+from upshift import fleet_report
+from vantage.fleet import runs
+from vantage.fleet.examined import campaigns_beside, clock_faults, lacks
+from vantage.fleet.inventory import Fleet, open_fleet, write_example
+from vantage.fleet.verdicts import HostVerdict
 
 AsJson = Annotated[bool, typer.Option("--json", help="Progress and result as JSON lines.")]
 Name = Annotated[
@@ -30,55 +33,36 @@ app = typer.Typer(
 )
 
 
-_SHARED: Mapping[str, tuple[Any, object]] = {
-    "inventory": (
-        Annotated[
-            Path,
-            typer.Option("--inventory", "-i", metavar="INVENTORY", help="Inventory of Ansible: a file, or a folder."),
-        ],
-        Path("hosts.yml"),
-    ),
-    "limit": (
-        Annotated[
-            str | None,
-            typer.Option("--limit", metavar="HOSTS", help="Only these hosts: names with commas, or a pattern."),
-        ],
-        None,
-    ),
-    "ask_become_pass": (
-        Annotated[
-            bool,
-            typer.Option(
-                "--ask-become-pass",
-                "-K",
-                help="Ask for the password of sudo on the hosts. Not a terminal: a line of input.",
-            ),
-        ],
-        False,
-    ),
-}
-"""The options of every command on hosts, which name the fleet: annotation and default."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetOptions:
+    """The options of every command on hosts, which name the fleet."""
+
+    inventory: Annotated[
+        Path,
+        typer.Option("--inventory", "-i", metavar="INVENTORY", help="Inventory of Ansible: a file, or a folder."),
+    ] = Path("hosts.yml")
+    limit: Annotated[
+        str | None,
+        typer.Option("--limit", metavar="HOSTS", help="Only these hosts: names with commas, or a pattern."),
+    ] = None
+    ask_become_pass: Annotated[
+        bool,
+        typer.Option(
+            "--ask-become-pass",
+            "-K",
+            help="Ask for the password of sudo on the hosts. Not a terminal: a line of input.",
+        ),
+    ] = False
 
 
 def on_hosts(work: Callable[..., None]) -> Callable[..., None]:
     """Makes `work(fleet, ...)` a command of the group: its options are those that name the fleet, and its own."""
 
     def command(*, inventory: Path, limit: str | None, ask_become_pass: bool, **own: Any) -> None:
-        from vantage.fleet.inventory import open_fleet
-
         work(open_fleet(inventory, limit, ask=ask_become_pass), **own)
 
-    hints = get_type_hints(work, localns={"Fleet": object}, include_extras=True)
-    own = list(signature(work).parameters.values())[1:]
-    named = {**_SHARED, **{one.name: (hints[one.name], one.default) for one in own}}
-    parameters = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in named.items()
-    ]
-    command.__name__, command.__doc__ = work.__name__, work.__doc__
-    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {name: annotation for name, (annotation, _) in named.items()}
-    return app.command()(command)
+    own = own_parameters(work, skip=("fleet",))
+    return app.command()(as_command(command, [*parameters_of(FleetOptions), *own], like=work))
 
 
 @app.callback()
@@ -91,8 +75,6 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for it; made if missing.")],
 ) -> None:
     """Write an inventory to fill in: DIR/hosts.yml, with hosts, files and what else can be set."""
-    from vantage.fleet.inventory import write_example
-
     made = write_example(folder)
     typer.echo(f"{made}: name your hosts and files there; next: upshift fleet bundle")
 
@@ -131,16 +113,13 @@ def provision(fleet: Fleet, json: AsJson = False) -> None:
     Nothing is done twice: on a host that is ready, nothing changes. A host that lacks something (sudo, space, a Python
     for which there is a bundle) is told before anything is changed on it. Exit code 1 if a host failed.
     """
-    from core.errors import UsageError
-    from vantage.fleet.runs import control
-
     bundles = Path(fleet.required("vantage_bundles", "the folder that upshift fleet bundle -o DIR made"))
     if not any(bundles.glob("upshift-bundle-*.tar")):
         raise UsageError(
             "there is no bundle here", where=str(bundles), remedy=f"run: upshift fleet bundle -o {bundles}"
         )
     _end(
-        play("provision", fleet, {"vantage_bundles": str(bundles), "vantage_control": control()}, as_json=json),
+        play("provision", fleet, {"vantage_bundles": str(bundles), "vantage_control": runs.control()}, as_json=json),
         as_json=json,
         done="provisioned",
     )
@@ -157,8 +136,6 @@ def doctor(
     """What speaks against a campaign on each host: clock, disk, NAT, uplink, ceilings of clients. Exit code 1 if
     anything does.
     """
-    from upshift import fleet_report
-
     verdicts = examine(fleet, fleet.shared("campaign_isolation"), calibrate=calibrate, as_json=json)
     fleet_report.show(verdicts, as_json=json, done="a campaign can run here")
     fleet_report.require_all(verdicts)
@@ -206,8 +183,6 @@ def optout(
     They are added to the inventory's campaign_opt_out, and all of that file to the list of each host, which running
     campaigns obey within seconds. A host that does not answer gets it later: upshift fleet status names it until then.
     """
-    from core.outreach import opt_out
-
     wanted = opt_out.checked(entries)
     kept = Path(fleet.required(*OPT_OUTS))
     opt_out.add(kept, wanted)
@@ -218,15 +193,11 @@ def optout(
 @on_hosts
 def teardown(fleet: Fleet, json: AsJson = False) -> None:
     """Take away what provisioning added to the hosts; their results stay."""
-    from vantage.fleet.runs import control
-
-    _end(play("teardown", fleet, {"vantage_control": control()}, as_json=json), as_json=json, done="taken away")
+    _end(play("teardown", fleet, {"vantage_control": runs.control()}, as_json=json), as_json=json, done="taken away")
 
 
 def play(playbook: str, fleet: Fleet, variables: dict[str, Any], *, as_json: bool | None) -> dict[str, HostVerdict]:
     """Runs a playbook on the selected hosts, with progress on standard error (None: without)."""
-    from vantage.fleet import runs
-
     task = runs.Task(playbook=playbook, variables=variables, quick=playbook == "status", password=fleet.password)
     if as_json is None:
         return runs.on_hosts(task, fleet.path, fleet.selected, progress=None)
@@ -247,8 +218,6 @@ def examine(
     Args:
         campaign: the one that is to run, so that others on a host speak against it; empty: any may.
     """
-    from vantage.fleet.examined import campaigns_beside, clock_faults, lacks
-
     verdicts = play("doctor", fleet, {"doctor_calibrate": calibrate}, as_json=as_json)
     documents = {name: verdict.result for name, verdict in verdicts.items() if verdict.result is not None}
     against = lacks(documents, fleet.hosts, isolation)
@@ -276,7 +245,5 @@ def _ask(
 
 
 def _end(verdicts: dict[str, HostVerdict], *, as_json: bool, done: str, campaign: str | None = None) -> None:
-    from upshift import fleet_report
-
     fleet_report.show(verdicts, as_json=as_json, done=done)
     fleet_report.require_all(verdicts, campaign=campaign)

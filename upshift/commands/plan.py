@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from json import dumps
 from math import log
@@ -19,6 +19,7 @@ from core import terminal
 from core.domain import Role, Target
 from core.errors import BlockedError, ReachError
 from core.files.disk import free_bytes, size_text
+from core.options import with_options
 from core.reach import check_address, check_named
 from core.untrusted import host_and_port
 from downloader.campaign.campaign import Campaign, load
@@ -34,34 +35,42 @@ _MOST_SHOWN = 10
 """Most providers, networks and domains in a printed table; --json has all."""
 
 
-def plan(
-    campaign: Annotated[
-        Path, typer.Argument(help="Campaign file (TOML); examples/ has some.", metavar="CAMPAIGN.toml")
-    ],
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """What is expected, and what hosts cost."""
+
     here: Annotated[
         bool, typer.Option("--here", help="As it runs with one vantage point per host (upshift run --here): in slots.")
-    ] = False,
+    ] = False
     rtt_ms: Annotated[
         float, typer.Option(min=0.1, max=10_000, help="Expected round-trip time of paths outside a lab [ms].")
-    ] = USUAL.rtt_s * 1e3,
+    ] = USUAL.rtt_s * 1e3
     mbit: Annotated[
         float, typer.Option(min=0.01, max=1e6, help="Expected goodput of a download outside a lab [Mbit/s].")
-    ] = USUAL.mbit,
+    ] = USUAL.mbit
     price_hour: Annotated[
         float, typer.Option(min=0, metavar="PRICE", help="What an hour of a host costs, in your currency.")
-    ] = 0.0,
+    ] = 0.0
     price_gb: Annotated[
         float, typer.Option(min=0, metavar="PRICE", help="What a GB (10^9 bytes) costs that a host sends.")
-    ] = 0.0,
+    ] = 0.0
     price_gb_in: Annotated[
         float, typer.Option(min=0, metavar="PRICE", help="What a GB costs that a host receives; free with most clouds.")
-    ] = 0.0,
+    ] = 0.0
     noise: Annotated[
         float,
         typer.Option(
             min=0.1, max=100, metavar="PERCENT", help="Expected noise of the time of one download (standard deviation)."
         ),
-    ] = 10.0,
+    ] = 10.0
+
+
+@with_options
+def plan(
+    campaign: Annotated[
+        Path, typer.Argument(help="Campaign file (TOML); examples/ has some.", metavar="CAMPAIGN.toml")
+    ],
+    options: PlanOptions,
     json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
     """What a campaign will take, before anything is sent: runs, time, bytes, disk, days, money.
@@ -71,12 +80,12 @@ def plan(
     once, too), and what it receives.
     """
     loaded = load(campaign)
-    shared = shared_plan(loaded, hosts=here or (loaded.topology is None and len(loaded.vantage_points) > 1))
+    shared = shared_plan(loaded, hosts=options.here or (loaded.topology is None and len(loaded.vantage_points) > 1))
     check_limits(shared)
-    expected = estimate(shared, _paths(loaded, PathGuess(rtt_s=rtt_ms / 1e3, mbit=mbit)), time())
-    rates = Rates(hour=price_hour, gb=price_gb, gb_in=price_gb_in)
+    expected = estimate(shared, _paths(loaded, PathGuess(rtt_s=options.rtt_ms / 1e3, mbit=options.mbit)), time())
+    rates = Rates(hour=options.price_hour, gb=options.price_gb, gb_in=options.price_gb_in)
     prices = {name: rates.price(part) for name, part in expected.parts.items()}
-    needed = _targets_needed(loaded, len(expected.parts), noise / 100)
+    needed = _targets_needed(loaded, len(expected.parts), options.noise / 100)
     if json:
         typer.echo(
             dumps(
@@ -92,29 +101,28 @@ def plan(
         )
         return
     show(expected, sys.stdout)
+    to = terminal.console(sys.stdout)
     if needed is not None:
         enough = "it has" if expected.targets >= needed else "this campaign has"
         terminal.print_line(
-            terminal.console(sys.stdout),
+            to,
             f"An effect of 5 % on all targets is found with 90 % power from {_count(needed, 'target')} on ({enough} "
-            f"{expected.targets}), if the time of a download has {noise:g} % of noise (--noise).",
+            f"{expected.targets}), if the time of a download has {options.noise:g} % of noise (--noise).",
         )
     for sentence in (*_disk(loaded, expected), *_without_http3(shared), *_left_alone(loaded, shared.targets)):
-        terminal.print_line(terminal.console(sys.stdout), sentence)
+        terminal.print_line(to, sentence)
     if loaded.topology is None:
         costs = _costs(expected, prices if any(prices.values()) else None)
-        terminal.print_table(
-            terminal.console(sys.stdout), [costs], title="Hours, traffic and price of hosts", words={costs[0][0]}
-        )
-        note = f"The time is that of paths with {rtt_ms:g} ms and {mbit:g} Mbit/s (--rtt-ms, --mbit)."
+        terminal.print_table(to, [costs], title="Hours, traffic and price of hosts", words={costs[0][0]})
+        note = f"The time is that of paths with {options.rtt_ms:g} ms and {options.mbit:g} Mbit/s (--rtt-ms, --mbit)."
         if not any(prices.values()):
             note += " What the hosts cost: --price-hour, --price-gb."
-        terminal.print_line(terminal.console(sys.stdout), note)
+        terminal.print_line(to, note)
     unknown = sum(target.size_bytes is None or target.size_is_lower_bound for target in shared.targets)
     if unknown:
         size = size_text(loaded.max_bytes)
         note = f"The size of {_count(unknown, 'target')} is not known, so max_bytes ({size}) counts."
-        terminal.print_line(terminal.console(sys.stdout), note)
+        terminal.print_line(to, note)
 
 
 def _targets_needed(campaign: Campaign, vantage_points: int, noise: float) -> int | None:

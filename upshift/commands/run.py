@@ -16,8 +16,10 @@ import typer
 
 from core import terminal as progress_display
 from core.errors import AskedToStopError, IncompleteError, UnusableError, UsageError
+from core.options import with_options
 from core.system import signals
 from upshift.commands.inspect import require_evidence
+from upshift.run_options import LetCpusSleep, RunOptions
 
 if TYPE_CHECKING:
     from analysis.evidence import Inspection
@@ -30,85 +32,13 @@ MOST_VOID = 0.1
 AsJson = Annotated[bool, typer.Option("--json", help="Progress and result as JSON lines.")]
 
 
-LetCpusSleep = Annotated[
-    bool,
-    typer.Option(
-        "--let-cpus-sleep",
-        help="Do not keep this host's CPUs awake while measuring. They may then wake up 0.1 to 0.5 ms late.",
-    ),
-]
-
-
+@with_options
 def run(
     campaign: Annotated[
         Path, typer.Argument(help="Campaign file (TOML); examples/ has some.", metavar="CAMPAIGN.toml")
     ],
     out: Annotated[Path, typer.Option(help="Folder for all results; use the same one again to resume.")],
-    order: Annotated[
-        str | None, typer.Option(help="balanced or published (the paper's fixed order). Default: the campaign's.")
-    ] = None,
-    vantage: Annotated[list[str] | None, typer.Option(help="Only this vantage point; may be repeated.")] = None,
-    here: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The vantage point that this host is. The campaign's others run on other hosts, and take turns with "
-            "it by the clock (slots).",
-        ),
-    ] = None,
-    host_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="HOST.toml",
-            help="Fields of the campaign that are this host's own, instead of the campaign's: targets, ca_file, "
-            "block_lists, opt_out, disk, uplink, vantage_clock.",
-        ),
-    ] = None,
-    isolation: Annotated[
-        str | None,
-        typer.Option(help="netns or host: where kernel settings are changed outside a lab. Default: the campaign's."),
-    ] = None,
-    stop_when: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="QUANTITY=WIDTH",
-            help="Stop a vantage point as soon as the 95 % intervals of all its comparisons with the role effect are "
-            "this narrow: median=0.05 (median speed-up: upper end at most 5 % above the lower one), share=0.2 (share "
-            "of faster domains, 0 to 1: upper end less lower end). May be repeated: all must be met. The intervals "
-            "hold at every look; one domain is one step. never: measure the whole plan. Default: the campaign's "
-            "until_ci, else never.",
-        ),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="End then, e.g. 2027-01-05T06:00Z, or 6h from now: no measurement run starts that could last longer. "
-            "The same command with another time resumes it. Default: the end of the plan.",
-        ),
-    ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Serve the metrics of DIR/upshift.prom to this host, at unix:PATH or 127.0.0.1:PORT (/metrics).",
-        ),
-    ] = None,
-    client_user: Annotated[
-        str | None,
-        typer.Option(
-            metavar="USER",
-            help="User that clients become before their first packet, where Upshift may change it. Default: nobody.",
-        ),
-    ] = None,
-    let_cpus_sleep: LetCpusSleep = False,
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force",
-            help="Run beside another campaign of this host; the status and the environment of both then say so.",
-        ),
-    ] = False,
+    options: RunOptions,
     json: AsJson = False,
 ) -> None:
     """Run a campaign, or resume the one in a folder.
@@ -122,22 +52,7 @@ def run(
     from upshift.campaign import run_file
 
     with _stopped_in(out), progress_display.show_progress(as_json=json) as progress:
-        summary, inspection = run_file(
-            campaign,
-            out,
-            progress=progress,
-            order=order,
-            vantage_points=vantage or (),
-            here=here,
-            host_file=host_file,
-            isolation=isolation,
-            stop_when=stop_when or (),
-            let_cpus_sleep=let_cpus_sleep,
-            until=until,
-            metrics=metrics,
-            force=force,
-            client_user=client_user,
-        )
+        summary, inspection = run_file(campaign, out, options, progress=progress)
     if json:
         typer.echo(dumps({**summary.document(), "inspection": inspection and asdict(inspection)}))
     else:

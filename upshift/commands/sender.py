@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.errors import UsageError
+from core.options import with_options
 from core.outreach.arguments import AsJson
 from vantage.host.fallback import Fallback, FallbackRules, SenderPrefix
 
@@ -32,35 +33,15 @@ def _group() -> None:
     """On a server: its initial windows, and whom they hurt."""
 
 
-DEFAULT = FallbackRules()
-
-
 @app.command()
+@with_options
 def watch(
+    *,
     device: Annotated[str, typer.Option("--prefix-routes", metavar="DEV", help="The interface to the clients.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be changed; needs no root.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A row per prefix at the end (.parquet).")] = None,
     until: Annotated[str | None, typer.Option(help="When to end: 2027-01-05T06:00Z, or 6h from now.")] = None,
-    share: Annotated[
-        float, typer.Option(min=0, max=1, help="A prefix falls back if more than this share sent data again.")
-    ] = DEFAULT.share,
-    known: Annotated[int, typer.Option(min=1, help="Short connections that have to be known.")] = DEFAULT.known,
-    last: Annotated[int, typer.Option(min=1, max=10_000, help="Short connections that count.")] = DEFAULT.last,
-    windows: Annotated[
-        float, typer.Option(min=0.1, help="Short: connections that sent at most so many initial windows.")
-    ] = DEFAULT.windows,
-    window: Annotated[
-        int, typer.Option(min=2, max=1000, help="Initial window of this host's routes [segments].")
-    ] = DEFAULT.window,
-    small_window: Annotated[
-        int, typer.Option(min=1, max=100, help="The smaller one [segments]: RFC 3390's.")
-    ] = DEFAULT.small_window,
-    retry_after: Annotated[
-        float, typer.Option(min=0.1, help="When the larger one is tried again [s].")
-    ] = DEFAULT.retry_s,
-    prefix4: Annotated[int, typer.Option(min=8, max=32, help="Length of client prefixes, IPv4.")] = DEFAULT.prefix4,
-    prefix6: Annotated[int, typer.Option(min=16, max=128, help="The same, IPv6.")] = DEFAULT.prefix6,
-    most: Annotated[int, typer.Option(min=1, help="Prefixes that are kept.")] = DEFAULT.most,
+    rules: FallbackRules,
     metrics: Annotated[
         str | None, typer.Option(help="Serve metrics to this host, at unix:PATH or 127.0.0.1:PORT (/metrics).")
     ] = None,
@@ -77,24 +58,12 @@ def watch(
     from downloader.control.stop_pause import parse_time
     from vantage.host import sender_watch
 
-    if small_window >= window:
+    if rules.small_window >= rules.window:
         raise UsageError("it is not smaller than --window", where="--small-window", remedy="give a smaller one")
-    if known > last:
+    if rules.known > rules.last:
         raise UsageError("it is more than --last", where="--known", remedy="give at most that")
     if out is not None and out.suffix != ".parquet":
         raise UsageError(f"{out.name!r} is not Parquet", where="--out", remedy="end it in .parquet")
-    rules = FallbackRules(
-        share=share,
-        known=known,
-        last=last,
-        windows=windows,
-        window=window,
-        small_window=small_window,
-        retry_s=retry_after,
-        prefix4=prefix4,
-        prefix6=prefix6,
-        most=most,
-    )
     end = None if until is None else parse_time(until, where="--until", now=time.time())
     endpoint = None if metrics is None else parse_endpoint(metrics)
     page: str | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TextIO
@@ -15,6 +16,7 @@ import typer
 
 from analysis.measures.rows import Grouping, Metric
 from core.errors import UsageError
+from core.options import with_options
 from core.paper import Paper
 
 
@@ -76,8 +78,10 @@ UnlimitedOnly = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 
 
-def tables(
-    folders: Folders,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablesOptions:
+    """Which tables, of which downloads, and how they are printed."""
+
     metric: Annotated[
         Metric | None,
         typer.Option(
@@ -86,14 +90,14 @@ def tables(
             help="Speed-up as a ratio of download times [s], or of mean throughputs [Mbit/s] as in the paper "
             "(retransmitted bytes count as speed).",
         ),
-    ] = None,
+    ] = None
     by: Annotated[
         Grouping | None, typer.Option("--by", help="Split Table 2 by vantage point, provider or iteration.")
-    ] = None,
-    layout: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TEXT,
+    ] = None
+    layout: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TEXT
     latex: Annotated[
         bool, typer.Option("--latex", help="Print as LaTeX (booktabs); with --table 2 what a paper needs.")
-    ] = False,
+    ] = False
     which: Annotated[
         Which,
         typer.Option(
@@ -101,13 +105,13 @@ def tables(
             help="Print only Table 1, Table 2, Table 2 by what limited the reference or by dose, what "
             "clients do, or limiters.",
         ),
-    ] = Which.ALL,
-    unproven: Unproven = False,
-    only_hits: OnlyHits = False,
-    unlimited_only: UnlimitedOnly = False,
+    ] = Which.ALL
+    unproven: Unproven = False
+    only_hits: OnlyHits = False
+    unlimited_only: UnlimitedOnly = False
     as_published: Annotated[
         bool, typer.Option("--as-published", help="Read the data as the published pipeline would: by all its quirks.")
-    ] = False,
+    ] = False
     quirk: Annotated[
         list[str] | None,
         typer.Option(
@@ -115,7 +119,7 @@ def tables(
             metavar="NAME",
             help="By this quirk; may be repeated. Quirks change single downloads: at most 500,000 of them.",
         ),
-    ] = None,
+    ] = None
     quirk_effects: Annotated[
         bool,
         typer.Option(
@@ -123,16 +127,31 @@ def tables(
             help="Print instead how far each quirk (of --quirk; else all) alone, and all together, move each cell of "
             "Table 2, and retransmissions, ECE and CWR.",
         ),
-    ] = False,
+    ] = False
     beside: Annotated[
         Paper | None, typer.Option("--beside", help="Print instead Tables 1 and 2 beside those of the paper.")
-    ] = None,
+    ] = None
     pairs: Annotated[
         bool,
         typer.Option(
             "--pairs", help="Write pairs.parquet also of more than 500,000 downloads: it takes longer than all tables."
         ),
-    ] = False,
+    ] = False
+
+    def refuse_contradictions(self) -> None:
+        """Raises UsageError for options that cannot be given together."""
+        option = "--quirk-effects" if self.quirk_effects else "--beside"
+        if self.quirk_effects and (self.beside or self.as_published):
+            other = "--beside" if self.beside else "--as-published"
+            raise UsageError(f"{other} cannot be given with it", where=option, remedy="give one of the two")
+        if (self.quirk_effects or self.beside) and self.by:
+            raise UsageError("--by cannot be given with it", where=option, remedy="give one of the two")
+
+
+@with_options
+def tables(
+    folders: Folders,
+    options: TablesOptions,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
@@ -156,23 +175,25 @@ def tables(
     from analysis.report import published
     from analysis.report.beside import beside as lay_beside
 
-    special = quirk_effects or beside is not None
-    _refuse_contradictions(quirk_effects=quirk_effects, beside=beside, as_published=as_published, by=by)
-    chosen_metric, quirks = published.choose(quirk or (), as_published=as_published, metric=metric)
-    if special and metric is None:
+    special = options.quirk_effects or options.beside is not None
+    options.refuse_contradictions()
+    chosen_metric, quirks = published.choose(
+        options.quirk or (), as_published=options.as_published, metric=options.metric
+    )
+    if special and options.metric is None:
         chosen_metric = Metric.THROUGHPUT
     data = dataset.load_few(folders) if quirks or special else dataset.load(folders)
-    selection = Selection(unproven=unproven, only_hits=only_hits, unlimited_only=unlimited_only)
+    selection = Selection(unproven=options.unproven, only_hits=options.only_hits, unlimited_only=options.unlimited_only)
     target = output_folder(folders, out) / "tables"
     if quirks or special:
         target /= "published"
-    if quirk_effects:
+    if options.quirk_effects:
         moved = published.effects(data, metric=chosen_metric, chosen=quirks, selection=selection)
-        _output(moved, target, layout, as_json)
+        _output(moved, target, options.layout, as_json)
         return
-    made = api.make_tables(data, metric=chosen_metric, by=by, selection=selection, quirks=quirks)
-    if beside is not None:
-        _output(lay_beside(beside, data, made.table2), target, layout, as_json)
+    made = api.make_tables(data, metric=chosen_metric, by=options.by, selection=selection, quirks=quirks)
+    if options.beside is not None:
+        _output(lay_beside(options.beside, data, made.table2), target, options.layout, as_json)
         return
     only = {
         Which.DOWNLOADS: ("table1",),
@@ -182,17 +203,17 @@ def tables(
         Which.CLIENTS: ("client_effects",),
         Which.LIMITERS: ("limiters",),
     }
-    names = only.get(which, made.names)
-    made.write(target, pairs=pairs)
+    names = only.get(options.which, made.names)
+    made.write(target, pairs=options.pairs)
     if as_json:
         typer.echo(json.dumps(made.document() | {"written": str(target)}, indent=1))
-    elif layout is Format.TEXT and not latex:
+    elif options.layout is Format.TEXT and not options.latex:
         made.show(sys.stdout, names)
         typer.echo(f"Written to {target}/ as CSV and Markdown.", err=True)
     else:
         typer.echo(made.head(), err=True)
         typer.echo(made.ceilings(), err=True)
-        suffix = "tex" if latex else "csv" if layout is Format.CSV else "md"
+        suffix = "tex" if options.latex else "csv" if options.layout is Format.CSV else "md"
         typer.echo(made.files(suffix, names), nl=False)
 
 
@@ -201,21 +222,6 @@ def tables_listing() -> dict[str, list[tuple[str, str]]]:
     from analysis.measures.quirks import ALL
 
     return {"Quirks": [(one.name, f"{one.help} Moves: {one.affects}. Source: {one.source}.") for one in ALL.values()]}
-
-
-def _refuse_contradictions(
-    *,
-    quirk_effects: bool,
-    beside: Paper | None,
-    as_published: bool,
-    by: Grouping | None,
-) -> None:
-    option = "--quirk-effects" if quirk_effects else "--beside"
-    if quirk_effects and (beside or as_published):
-        other = "--beside" if beside else "--as-published"
-        raise UsageError(f"{other} cannot be given with it", where=option, remedy="give one of the two")
-    if (quirk_effects or beside) and by:
-        raise UsageError("--by cannot be given with it", where=option, remedy="give one of the two")
 
 
 class _Shown(Protocol):

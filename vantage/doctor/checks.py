@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from core.system.process import DEBUG_MARK
 from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts
@@ -106,46 +107,47 @@ def check_rights(facts: Facts) -> list[CheckResult]:
     return [_warn("rights", says, "use sudo for these campaigns", lab=False)]
 
 
+class _Probe(NamedTuple):
+    """What is said of a probe that succeeded, and what mends one that failed."""
+
+    well: str
+    remedy: str
+    lab: bool = True
+    campaign: bool = False
+
+
+_PROBES = {
+    "namespaces": _Probe(
+        "network namespaces can be created",
+        "run as root, or allow user namespaces: sysctl -w user.max_user_namespaces=15000 "
+        "(Ubuntu 24.04 also: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0)",
+        campaign=True,
+    ),
+    "TUN devices": _Probe(
+        "/dev/net/tun can be used",
+        "load the driver (modprobe tun), and for ordinary users: chmod 0666 /dev/net/tun",
+    ),
+    "captures": _Probe("tcpdump captures in a namespace", "apt-get install tcpdump", campaign=True),
+    "CUBIC by route": _Probe("CUBIC can be set per route", "load the module: modprobe tcp_cubic"),
+    "NAT": _Probe(
+        'nftables can masquerade: isolation = "netns" works',
+        'apt-get install nftables; modprobe nft_masq; or use isolation = "host"',
+        lab=False,
+        campaign=True,
+    ),
+    "raw sockets": _Probe(
+        "iwprobe can open raw sockets: initial windows can be surveyed",
+        "run: make setup; then as root, or with CAP_NET_RAW",
+        lab=False,
+    ),
+}
+
+
 def check_probes(facts: Facts) -> list[CheckResult]:
     """Probes that ran in a private namespace."""
-    probed = facts.probed
     return [
-        _probe(
-            "namespaces",
-            probed.namespaces,
-            "network namespaces can be created",
-            "run as root, or allow user namespaces: sysctl -w user.max_user_namespaces=15000 "
-            "(Ubuntu 24.04 also: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0)",
-            campaign=True,
-        ),
-        _probe(
-            "TUN devices",
-            probed.tun,
-            "/dev/net/tun can be used",
-            "load the driver (modprobe tun), and for ordinary users: chmod 0666 /dev/net/tun",
-        ),
-        _probe("captures", probed.capture, "tcpdump captures in a namespace", "apt-get install tcpdump", campaign=True),
-        _probe(
-            "CUBIC by route",
-            probed.cubic_by_route,
-            "CUBIC can be set per route",
-            "load the module: modprobe tcp_cubic",
-        ),
-        _probe(
-            "NAT",
-            probed.nat,
-            'nftables can masquerade: isolation = "netns" works',
-            'apt-get install nftables; modprobe nft_masq; or use isolation = "host"',
-            lab=False,
-            campaign=True,
-        ),
-        _probe(
-            "raw sockets",
-            probed.prober,
-            "iwprobe can open raw sockets: initial windows can be surveyed",
-            "run: make setup; then as root, or with CAP_NET_RAW",
-            lab=False,
-        ),
+        _probe(name, facts.probed[name], one.well, one.remedy, lab=one.lab, campaign=one.campaign)
+        for name, one in _PROBES.items()
     ]
 
 

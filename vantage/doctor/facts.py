@@ -44,26 +44,14 @@ class UplinkFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeFaults:
-    """What each probe in a private network namespace ended with: None if it succeeded, else its error message."""
-
-    namespaces: str | None
-    tun: str | None
-    nat: str | None
-    capture: str | None
-    cubic_by_route: str | None
-    prober: str | None
-    """Raw sockets of the prober of initial windows."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What was found on this host."""
 
     python: tuple[int, int, int]
     kernel: str
     root: bool
-    probed: ProbeFaults
+    probed: Mapping[str, str | None]
+    """Probe in a private network namespace (`vantage.doctor.gather.PROBES`) -> its error message; None: none."""
     native: str | None
     """Why the capture engine `upshift_native` cannot be imported, or None if it can."""
     trustme: str | None

@@ -9,8 +9,9 @@ import random
 import shutil
 import socket
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from core.errors import PlaceError
@@ -19,7 +20,7 @@ from core.system import process
 from core.system.confine import landlock_version
 from core.system.place import Program
 from core.system.this_host import read_clock
-from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ProbeFaults, ServerFacts, UplinkFacts
+from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ServerFacts, UplinkFacts
 from vantage.host import undo
 from vantage.host.network import choose_link, find_uplink, host_table
 from vantage.host.place import SYS_ADMIN, may
@@ -53,14 +54,10 @@ def gather(
         dead_labs: names of labs that were killed and left files.
     """
     before = host_environment.cpu_times()
-    names = (*PACKAGES, *OUR_BINARIES)
     with ThreadPoolExecutor(max_workers=4) as pool:
-        versions = pool.map(_version, names)
-        kinds = {name: kind for name, kind in KINDS.items() if kind.version is not None}
-        checked = pool.map(_server, kinds.values())
-        probed = run_all(pool)
-        programs = dict(zip(names, versions, strict=True))
-        servers = dict(zip(kinds, checked, strict=True))
+        programs = {name: pool.submit(_version, name) for name in (*PACKAGES, *OUR_BINARIES)}
+        servers = {name: pool.submit(_server, kind) for name, kind in KINDS.items() if kind.version is not None}
+        probes = {name: pool.submit(probe) for name, probe in PROBES.items()}
     wakeups = cpu.measure_wakeups(sample_s)
     after = host_environment.cpu_times()
     with cpu.keep_cpus_awake() as cpus_awake:
@@ -71,11 +68,11 @@ def gather(
         python=sys.version_info[:3],
         kernel=platform.release(),
         root=os.geteuid() == 0,
-        probed=probed,
+        probed={name: probe.result() for name, probe in probes.items()},
         native=_import("upshift_native"),
         trustme=_import("trustme"),
-        programs=programs,
-        servers=servers,
+        programs={name: found.result() for name, found in programs.items()},
+        servers={name: found.result() for name, found in servers.items()},
         clients={client.name: client.missing() for client in clients},
         ceilings=ceilings,
         busy_share=busy_share,
@@ -160,24 +157,6 @@ _UDP_GRO = 104
 """linux/udp.h; Python 3.11's socket module lacks it."""
 
 
-def run_all(pool: ThreadPoolExecutor) -> ProbeFaults:
-    """Runs all probes, some at a time."""
-    namespaces = pool.submit(try_privately, ("true",))
-    tun = pool.submit(try_privately, ("ip", "tuntap", "add", "dev", "probe0", "mode", "tun"))
-    nat = pool.submit(try_translation)
-    capture = pool.submit(try_capture)
-    cubic = pool.submit(try_cubic)
-    prober = pool.submit(try_prober)
-    return ProbeFaults(
-        namespaces=namespaces.result(),
-        tun=tun.result(),
-        nat=nat.result(),
-        capture=capture.result(),
-        cubic_by_route=cubic.result(),
-        prober=prober.result(),
-    )
-
-
 def private_namespace() -> tuple[str, ...]:
     """Command prefix for a private network namespace; without CAP_SYS_ADMIN, in a user namespace with our own user ID.
 
@@ -239,6 +218,17 @@ def try_prober() -> str | None:
         return f"{name} is not installed"
     script = 'ip link set lo up && exec "$@"'
     return try_privately(("sh", "-c", script, "sh", path, "--device", "lo", "--address", "198.18.0.250"), stdin="")
+
+
+PROBES: Mapping[str, Callable[[], str | None]] = {
+    "namespaces": partial(try_privately, ("true",)),
+    "TUN devices": partial(try_privately, ("ip", "tuntap", "add", "dev", "probe0", "mode", "tun")),
+    "captures": try_capture,
+    "CUBIC by route": try_cubic,
+    "NAT": try_translation,
+    "raw sockets": try_prober,
+}
+"""What is tried in a private network namespace -> why it failed; None: it succeeded."""
 
 
 def has_udp_gro() -> bool:

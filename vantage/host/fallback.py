@@ -9,6 +9,9 @@ import ipaddress
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Annotated
+
+import typer
 
 from core.reach import IPNetwork
 from vantage.linux.closed_connections import ClosedConnection
@@ -16,26 +19,28 @@ from vantage.linux.closed_connections import ClosedConnection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FallbackRules:
-    """When a prefix falls back, and for how long."""
+    """When a prefix falls back, and for how long; the command line has one option for each field."""
 
-    share: float = 0.10
-    """More than this share of short connections has to send data again."""
-    known: int = 20
-    """Short connections that have to be known before."""
-    last: int = 50
-    """Short connections that count, the last ones under the present window."""
-    windows: float = 3.0
-    """A short connection sends at most so many initial windows."""
-    window: int = 10
-    """The initial window of the host's routes [segments] (RFC 6928; `TCP_INIT_CWND`)."""
-    small_window: int = 3
-    """The smaller one [segments]: RFC 3390's at an MSS of 1460."""
-    retry_s: float = 600.0
-    """Time after which the larger window is tried again."""
-    prefix4: int = 24
-    prefix6: int = 48
-    most: int = 100_000
-    """Prefixes that are kept; the least recently used go."""
+    share: Annotated[
+        float, typer.Option(min=0, max=1, help="A prefix falls back if more than this share sent data again.")
+    ] = 0.10
+    known: Annotated[int, typer.Option(min=1, help="Short connections that have to be known.")] = 20
+    last: Annotated[int, typer.Option(min=1, max=10_000, help="Short connections that count.")] = 50
+    """The last ones under the present window."""
+    windows: Annotated[
+        float, typer.Option(min=0.1, help="Short: connections that sent at most so many initial windows.")
+    ] = 3.0
+    window: Annotated[int, typer.Option(min=2, max=1000, help="Initial window of this host's routes [segments].")] = 10
+    """RFC 6928; `TCP_INIT_CWND`."""
+    small_window: Annotated[int, typer.Option(min=1, max=100, help="The smaller one [segments]: RFC 3390's.")] = 3
+    """At an MSS of 1460."""
+    retry_s: Annotated[
+        float, typer.Option("--retry-after", min=0.1, help="When the larger one is tried again [s].")
+    ] = 600.0
+    prefix4: Annotated[int, typer.Option(min=8, max=32, help="Length of client prefixes, IPv4.")] = 24
+    prefix6: Annotated[int, typer.Option(min=16, max=128, help="The same, IPv6.")] = 48
+    most: Annotated[int, typer.Option(min=1, help="Prefixes that are kept.")] = 100_000
+    """The least recently used go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

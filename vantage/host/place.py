@@ -14,15 +14,14 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
-from typing import Literal
+from typing import Literal, Unpack
 
 from core.domain import RouteAttribute, Setting, Sysctl
 from core.errors import PlaceError, ReachError, UsageError
 from core.reach import ANYWHERE, ENVIRONMENT_VARIABLE, IPNetwork, check_address, environment_prefixes, is_allowed
 from core.system import process
 from core.system.place import Prober, Watch
-from core.system.process import PARENT_DEATH, Child, Completed
+from core.system.process import PARENT_DEATH, Child, Completed, Pipes
 from vantage.host import raw_ports
 from vantage.host.namespace import INTERFACE, CampaignNamespace, HostWatch, wants_ipv6
 from vantage.host.network import (
@@ -175,25 +174,9 @@ class HostPlace:
         command = (*self._prefix, *PARENT_DEATH, *argv)
         return process.run(command, timeout_s=timeout_s, stdin=stdin, env=self._environment())
 
-    def start(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: bool = False,
-        stdout: bool | Path = False,
-        stderr: bool | Path = False,
-        binary: bool = False,
-    ) -> Child:
+    def start(self, argv: Sequence[str], **pipes: Unpack[Pipes]) -> Child:
         """Starts a program in the place in the background; it is killed when the calling thread ends."""
-        return process.start(
-            argv,
-            prefix=self._prefix,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            binary=binary,
-            env=self._environment(),
-        )
+        return process.start(argv, prefix=self._prefix, env=self._environment(), **pipes)
 
     def apply(self, settings: Sequence[Setting]) -> None:
         """Applies these settings (see `vantage.linux.namespace.Namespace`; route attributes go to
@@ -272,9 +255,7 @@ class HostPlace:
     def __enter__(self) -> HostPlace:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

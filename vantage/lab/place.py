@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Unpack
 
 from core.domain import Setting
 from core.errors import LabError, PlaceError
@@ -17,7 +17,7 @@ from core.files.disk import take_lock
 from core.reach import ENVIRONMENT_VARIABLE, LAB_PREFIXES, LOOPBACK_PREFIXES, IPNetwork
 from core.system import process
 from core.system.place import Prober
-from core.system.process import Child, Completed
+from core.system.process import Child, Completed, Pipes
 from vantage.lab.addresses import IPV4, IPV6, Addresses, prober_addresses
 from vantage.lab.control import LAB_VARIABLE, NODE_VARIABLE
 from vantage.lab.pathem import DEVICE, Emulator
@@ -143,17 +143,9 @@ class LabPlace:
         done = process.run([*self.prefix(), *process.PARENT_DEATH, *argv], timeout_s=timeout_s, stdin=stdin)
         return replace(done, argv=tuple(argv))
 
-    def start(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: bool = False,
-        stdout: bool | Path = False,
-        stderr: bool | Path = False,
-        binary: bool = False,
-    ) -> Child:
+    def start(self, argv: Sequence[str], **pipes: Unpack[Pipes]) -> Child:
         """Starts a program in the node in the background."""
-        return process.start(argv, prefix=self.prefix(), stdin=stdin, stdout=stdout, stderr=stderr, binary=binary)
+        return process.start(argv, prefix=self.prefix(), **pipes)
 
     def apply(self, settings: Sequence[Setting]) -> None:
         """Sets sysctls and route attributes of the node's namespace, and flushes cached TCP metrics."""

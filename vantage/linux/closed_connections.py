@@ -10,7 +10,6 @@ import errno
 import os
 import socket
 import struct
-from types import TracebackType
 from typing import NamedTuple
 
 from core.errors import PlaceError
@@ -96,9 +95,7 @@ class ClosedConnections:
     def __enter__(self) -> ClosedConnections:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._socket.close()
 
     def fileno(self) -> int:
