@@ -73,11 +73,11 @@ def _rows(flows: Flows, figure: StudyFigure, metric: str) -> dict[tuple[str, ...
     return rows
 
 
-def draw(plot: Plot, kind: str, *, inline: bool = False) -> bytes:
-    """The figure as `svg` or `png`; `inline`: without title and background, for a page that has both."""
+def draw(plot: Plot, *kinds: str, inline: bool = False) -> dict[str, bytes]:
+    """The figure as `svg` and `png`; `inline`: without title and background, for a page that has both."""
     levels = plot.levels
     rows, columns = levels["rows"], levels["columns"]
-    with canvas(kind, _size(plot), style=_STYLE, transparent=inline) as (drawn, out):
+    with canvas(*kinds, size=_size(plot), style=_STYLE, transparent=inline) as (drawn, pictures):
         axes = drawn.subplots(len(rows), len(columns), squeeze=False, sharex=True, sharey="col")
         panels = [
             (axes[down][across], row, column) for down, row in enumerate(rows) for across, column in enumerate(columns)
@@ -99,7 +99,7 @@ def draw(plot: Plot, kind: str, *, inline: bool = False) -> bytes:
             drawn.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), across), frameon=False)
         if not inline:
             drawn.suptitle(plot.title, x=0.012, ha="left", fontsize=11)
-    return out.getvalue()
+    return pictures
 
 
 def _size(plot: Plot) -> tuple[float, float]:

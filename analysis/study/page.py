@@ -91,10 +91,11 @@ def report(folder: Path) -> StudyReport:
     disk.write_text(folder / "claims.csv", records.csv_text(claims.COLUMNS, map(claims.record, made.claims)))
     plots = figures.plan(data)
     for plot in plots:
-        for kind in ("svg", "png"):
+        for kind, picture in figures.draw(plot, "svg", "png").items():
             with disk.whole_file(folder / "figures" / f"{plot.name}.{kind}") as temporary:
-                temporary.write_bytes(figures.draw(plot, kind))
-    drawings = [(plot.title, Markup(inline_svg(figures.draw(plot, "svg", inline=True), plot.name))) for plot in plots]  # noqa: S704
+                temporary.write_bytes(picture)
+    svgs = [figures.draw(plot, "svg", inline=True)["svg"] for plot in plots]
+    drawings = [(plot.title, Markup(inline_svg(svg, plot.name))) for plot, svg in zip(plots, svgs, strict=True)]  # noqa: S704
     disk.write_text(made.path, _html(made, drawings, _environment(folder)))
     return made
 

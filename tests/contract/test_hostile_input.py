@@ -18,6 +18,7 @@ from cdn_mapping.inflate import Inflated
 from cdn_mapping.rib import RibEntry
 from cdn_mapping.votes import Ballot
 from core.files import store
+from tests.cells import cells
 from tests.unit.analysis_factory import make_download, write_campaign
 
 NESTED = "[" * 100_000
@@ -63,7 +64,7 @@ PROGRESS = re.compile(r".*: \d+/\d+, .*/s.*")
 
 
 @pytest.mark.parametrize("command", ["run", "lab up"])
-@pytest.mark.parametrize("text", ["a = " + NESTED, "a = " + "{b = " * 100_000])
+@cells("text", every=["a = " + NESTED, "a = " + "{b = " * 100_000], quick=["a = " + NESTED], ids=lambda text: text[4:7])
 def test_nested_toml(tmp_path: Path, command: str, text: str) -> None:
     path = tmp_path / "deep.toml"
     path.write_text(text)
@@ -92,7 +93,11 @@ def test_a_plan_without_end(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["campaign.json", "lab.json", "targets/composition.json", "targets/windows.json"])
+@cells(
+    "name",
+    every=["campaign.json", "lab.json", "targets/composition.json", "targets/windows.json"],
+    quick=["campaign.json", "targets/windows.json"],
+)
 def test_nested_json_of_a_campaign(tmp_path: Path, name: str) -> None:
     folder = write_campaign(tmp_path / "c", [make_download()])
     (folder / name).parent.mkdir(exist_ok=True)

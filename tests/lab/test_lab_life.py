@@ -87,10 +87,14 @@ def test_up_exec_down_by_the_command_line(mini: Path) -> None:
     assert not remains(name)
 
 
-def test_the_host_is_as_it_was(mini: Path) -> None:
+def test_the_host_is_as_it_was(mini: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    others = tmp_path_factory.getbasetemp().parent  # of tests that run beside this one, and have disks there
+
     def host() -> tuple[str, ...]:
-        commands = (["ip", "-o", "link"], ["ip", "route"], ["cat", "/proc/self/mountinfo"], ["cat", "/etc/resolv.conf"])
-        return tuple(subprocess.run(argv, capture_output=True, text=True, check=True).stdout for argv in commands)
+        commands = (["ip", "-o", "link"], ["ip", "route"], ["cat", "/etc/resolv.conf"])
+        shown = [subprocess.run(argv, capture_output=True, text=True, check=True).stdout for argv in commands]
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        return *shown, *(line for line in mounts if not Path(line.split()[4]).is_relative_to(others))
 
     before = host()
     folder = control.up(mini)

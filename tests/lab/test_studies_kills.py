@@ -32,7 +32,7 @@ schema = 1
 name = "kills"
 source = "a test"
 repetitions = 2
-quick_repetitions = 16
+quick_repetitions = 10
 lanes = "rate_mbit"
 [fixed]
 objects = [28_960]
@@ -48,7 +48,7 @@ iw = [4]
 [[expected]]
 retransmissions = 0
 """
-PLANNED = 4 * 16
+PLANNED = 4 * 10
 WAIT_S = 60.0
 PARTS = {"client": "downloader/programs/load.py", "sender": "programs/sender.py", "emulator": "pathem.json"}
 """Part -> a word of its command line."""
