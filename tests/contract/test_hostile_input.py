@@ -128,7 +128,7 @@ def gz_of_zeros() -> bytes:
 
 
 def bz2_of_zeros() -> bytes:
-    return bz2.compress(bytes(32 << 20)) * (ZEROS_BYTES >> 25)
+    return bz2.compress(bytes(32 << 20)) * 3
 
 
 def zst_of_zeros() -> bytes:
@@ -136,8 +136,8 @@ def zst_of_zeros() -> bytes:
     return b"".join([compressor.compress(bytes(1 << 20)) for _ in range(ZEROS_BYTES >> 20)]) + compressor.flush()
 
 
-ZEROS = {"gz": gz_of_zeros, "bz2": bz2_of_zeros, "zst": zst_of_zeros}
-"""gz and bz2 have several members in one file."""
+ZEROS = {"gz": (gz_of_zeros, ZEROS_BYTES), "bz2": (bz2_of_zeros, 3 << 25), "zst": (zst_of_zeros, ZEROS_BYTES)}
+"""gz and bz2 have several members in one file. Of bz2, which is slow, fewer."""
 
 
 def map_targets(folder: Path, *options: object) -> subprocess.CompletedProcess[str]:
@@ -151,9 +151,10 @@ def map_targets(folder: Path, *options: object) -> subprocess.CompletedProcess[s
 @pytest.mark.parametrize("packing", ZEROS)
 def test_zeros_come_in_pieces(tmp_path: Path, packing: str) -> None:
     path = tmp_path / "zeros"
-    path.write_bytes(ZEROS[packing]())
+    pack, count = ZEROS[packing]
+    path.write_bytes(pack())
     sizes = list(map(len, Inflated(path)))
-    assert sum(sizes) == ZEROS_BYTES and max(sizes) <= 16 << 20
+    assert sum(sizes) == count and max(sizes) <= 16 << 20
 
 
 @pytest.mark.parametrize(

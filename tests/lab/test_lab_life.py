@@ -123,7 +123,7 @@ def test_kill_9_of_unshare_takes_everything_with_it(mini: Path) -> None:
     assert wait_until(lambda: not folder.alive())
 
 
-@cells("delay_s", every=[0.0, 0.3, 0.5, 0.7, 0.9, 1.1], quick=[0.3, 0.9])
+@cells("delay_s", every=[0.0, 0.3, 0.5, 0.7, 0.9, 1.1], quick=[0.9])
 def test_kill_9_of_up_leaves_nothing_after_down(mini: Path, delay_s: float) -> None:
     argv = [sys.executable, "-c", "from upshift.cli import main; main()", "lab", "up", str(mini)]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as popen:
@@ -147,7 +147,7 @@ def test_an_attached_lab_dies_with_its_owner(mini: Path) -> None:
     assert wait_until(lambda: not lab_folder(mini.stem).alive())
 
 
-@cells("delay_s", every=[0.4, 0.6, 0.8, 1.0, 1.2], quick=[0.6, 1.0])
+@cells("delay_s", every=[0.4, 0.6, 0.8, 1.0, 1.2], quick=[1.0])
 def test_after_kill_9_of_its_owner_the_next_one_comes_up_at_once(mini: Path, delay_s: float) -> None:
     """However far the lab was: the one that is dying is neither used nor in the way."""
     code = (
