@@ -8,6 +8,7 @@ page's content security policy allows our script by its hash, and nothing extern
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,6 +65,13 @@ def build(dataset: Dataset, options: ReportOptions) -> str:
 
 
 def _html(context: dict[str, Any]) -> str:
+    template, parts = _template()
+    return template.render(**context, **_CONSTANTS, **parts)
+
+
+@functools.cache
+def _template() -> tuple[jinja2.Template, Mapping[str, str]]:
+    """The page, compiled once for all reports of a process, with its style, its script and the script's hash."""
     folder = resources.files("analysis.report") / "templates"
     sources = {name: (folder / name).read_text(encoding="utf-8") for name in (_PAGE, _STYLE, *SCRIPTS)}
     environment = jinja2.Environment(
@@ -87,8 +95,8 @@ def _html(context: dict[str, Any]) -> str:
     }
     script = "".join(sources[name] for name in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    context |= _CONSTANTS | {"style": Markup(sources[_STYLE]), "script": Markup(script), "script_hash": digest}  # noqa: S704
-    return environment.get_template(_PAGE).render(**context)
+    parts = {"style": Markup(sources[_STYLE]), "script": Markup(script), "script_hash": digest}  # noqa: S704
+    return environment.get_template(_PAGE), parts
 
 
 def heat(share: PairShare) -> str:
