@@ -100,21 +100,21 @@ def _text(value: Any, is_share: bool) -> str:
 
 def draw_chart(chart: Chart, table: ChartTable, kind: str) -> bytes:
     """The picture as `svg` or `png`."""
-    with canvas(kind, chart.size(table)) as (figure, out):
+    with canvas(kind, size=chart.size(table)) as (figure, pictures):
         chart.draw(table, figure)
         figure.suptitle(table.title, x=0.012, ha="left", fontsize=11)
-    return out.getvalue()
+    return pictures[kind]
 
 
 def draw_figures(figures: Figures, kind: str) -> bytes:
     """The picture as `svg` or `png` (160 dpi). Reproducible: no date, a fixed salt for ids."""
-    with canvas(kind, (11, 4.4)) as (figure, out):
+    with canvas(kind, size=(11, 4.4)) as (figure, pictures):
         left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": (3, 2)})
         _groups(left, figures)
         _breakdown(right, next(iter(figures.breakdowns.values()), None))
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", ncols=4, fontsize=8, frameon=False)
         figure.suptitle(figures.title.rstrip(":"), x=0.012, ha="left", fontsize=11)
-    return out.getvalue()
+    return pictures[kind]
 
 
 def _groups(axis: Any, figures: Figures) -> None:

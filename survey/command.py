@@ -8,14 +8,14 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from core.errors import UsageError
-from core.options import as_command, parameters_of
+from core.options import as_command, parameters_of, with_options
 from core.outreach import arguments
 from survey.surveys import Results, Site, Survey, SurveyOptions
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 Place = Callable[[str | None, str | None, Mapping[str, str], bool], AbstractContextManager[Site]]
 """Opens a place with kernel settings: `--isolation`, name server, setting (relative to /proc/sys) -> value, whether the
 survey's programs need an address of their own."""
+
+OBJECTS = "objects"
+"""Name of the results of `upshift crawl objects`."""
 
 Isolation = Annotated[
     str | None,
@@ -122,50 +125,67 @@ def _print_summary(survey: Survey, summary: SurveySummary, out: Path, *, as_json
     typer.echo(f"Results: {out}; to print them again, or as CSV or a picture: upshift survey figures {out}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FiguresOptions:
+    """What of the results is shown, and where."""
+
+    figure: Annotated[
+        str | None, typer.Option(help="One named figure of that kind, instead of the shares; list: their names.")
+    ] = None
+    beside: Annotated[str | None, typer.Option(help="Set a paper's values beside ours: iw-in-the-wild.")] = None
+    windows: Annotated[
+        Path | None,
+        typer.Option(help="For objects: results of upshift survey iw of the same domains; flights that objects need."),
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document; shares from 0 to 1.")] = False
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV; shares from 0 to 1.")] = False
+    picture: Annotated[
+        list[Path] | None, typer.Option(help="Also draw them to this file: .svg or .png; may be repeated.")
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.as_json and self.as_csv:
+            raise UsageError("--json and --csv cannot be combined", remedy="leave one out")
+        for path in self.picture or []:
+            if path.suffix not in (".svg", ".png"):
+                what = f"{path} is not a supported picture format"
+                raise UsageError(what, where="--picture", remedy="use .svg or .png")
+
+    def check(self, survey: Results) -> None:
+        """Raises UsageError for options that results of this kind do not have."""
+        if self.windows is not None and (survey.name != OBJECTS or self.figure is not None):
+            what = "it needs the shares of objects"
+            raise UsageError(what, where="--windows", remedy="give results of upshift crawl objects, without --figure")
+        if self.beside not in (None, "iw-in-the-wild"):
+            raise UsageError(f"{self.beside!r} is not known", where="--beside", remedy="write iw-in-the-wild")
+        if self.beside is not None and self.figure is None:
+            raise UsageError("--beside needs a figure", where="--beside", remedy=f"name one: --figure {_names(survey)}")
+        if self.figure == "list" and not survey.charts:
+            what = f"survey {survey.name} has no named figures"
+            raise UsageError(what, where="--figure", remedy="leave --figure out")
+
+
+@with_options
 def figures(
     files: Annotated[
         list[Path],
         typer.Argument(help="Results of one kind of survey, or objects of pages (Parquet); several are combined."),
     ],
-    figure: Annotated[
-        str | None, typer.Option(help="One named figure of that kind, instead of the shares; list: their names.")
-    ] = None,
-    beside: Annotated[str | None, typer.Option(help="Set a paper's values beside ours: iw-in-the-wild.")] = None,
-    windows: Annotated[
-        Path | None,
-        typer.Option(help="For objects: results of upshift survey iw of the same domains; flights that objects need."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document; shares from 0 to 1.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV; shares from 0 to 1.")] = False,
-    picture: Annotated[
-        list[Path] | None, typer.Option(help="Also draw them to this file: .svg or .png; may be repeated.")
-    ] = None,
+    options: FiguresOptions,
 ) -> None:
     """Shares of what servers support, with 95 % intervals: overall, by rank, by provider; or one named figure."""
     from survey import figures as counted
 
-    if as_json and as_csv:
-        raise UsageError("--json and --csv cannot be combined", remedy="leave one out")
-    for path in picture or []:
-        if path.suffix not in (".svg", ".png"):
-            raise UsageError(f"{path} is not a supported picture format", where="--picture", remedy="use .svg or .png")
     survey = survey_of(files[0])
-    if windows is not None and (survey.name != OBJECTS or figure is not None):
-        what = "it needs the shares of objects"
-        raise UsageError(what, where="--windows", remedy="give results of upshift crawl objects, without --figure")
-    if beside not in (None, "iw-in-the-wild"):
-        raise UsageError(f"{beside!r} is not known", where="--beside", remedy="write iw-in-the-wild")
-    if beside is not None and figure is None:
-        raise UsageError("--beside needs a figure", where="--beside", remedy=f"name one: --figure {_names(survey)}")
-    if figure == "list" and not survey.charts:
-        raise UsageError(f"survey {survey.name} has no named figures", where="--figure", remedy="leave --figure out")
+    options.check(survey)
+    figure, windows, pictures = options.figure, options.windows, options.picture or []
     if figure == "list":
         for chart in survey.charts.values():
             typer.echo(f"{chart.name}: {chart.help}")
         return
     scans = _scans(files, survey)
     if figure is not None:
-        _one_figure(_chart(survey, figure), scans, beside is not None, (as_json, as_csv), picture or [])
+        _one_figure(_chart(survey, figure), scans, options)
         return
     records = [record for scan in scans for record in scan.records]
     measured = survey.figures(records)
@@ -174,19 +194,16 @@ def figures(
     from survey.charts import draw_chart, draw_figures
 
     if survey.picture is None:
-        _write_pictures(picture or [], lambda kind: draw_figures(measured, kind))
-    elif picture:
+        _write_pictures(pictures, lambda kind: draw_figures(measured, kind))
+    elif pictures:
         chart = survey.charts[survey.picture]
-        _write_pictures(picture, lambda kind: draw_chart(chart, chart.table(scans, False), kind))
-    if as_csv:
+        _write_pictures(pictures, lambda kind: draw_chart(chart, chart.table(scans, False), kind))
+    if options.as_csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows(counted.as_rows(measured))
-    elif as_json:
+    elif options.as_json:
         typer.echo(json.dumps(counted.as_document(measured)))
     else:
         counted.print_figures(measured, sys.stdout)
-
-
-OBJECTS = "objects"
 
 
 def _with_flights(measured: Figures, records: Sequence[Any], windows: Path) -> Figures:
@@ -223,20 +240,17 @@ def _chart(survey: Results, name: str) -> Chart:
     return survey.charts[name]
 
 
-def _one_figure(
-    chart: Chart, scans: Sequence[Scan], beside: bool, form: tuple[bool, bool], pictures: Sequence[Path]
-) -> None:
+def _one_figure(chart: Chart, scans: Sequence[Scan], options: FiguresOptions) -> None:
     """Prints one named figure as text, JSON or CSV, and draws it."""
     from survey.charts import draw_chart, print_chart
 
-    table = chart.table(scans, beside)
+    table = chart.table(scans, options.beside is not None)
     if not table.rows:
         raise UsageError("these results have nothing for this figure", where=chart.name, remedy=chart.help)
-    _write_pictures(pictures, lambda kind: draw_chart(chart, table, kind))
-    as_json, as_csv = form
-    if as_csv:
+    _write_pictures(options.picture or [], lambda kind: draw_chart(chart, table, kind))
+    if options.as_csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows([table.header, *table.rows])
-    elif as_json:
+    elif options.as_json:
         typer.echo(
             json.dumps({"figure": chart.name, "title": table.title, "rows": table.dicts(), "notes": table.notes})
         )

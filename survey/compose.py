@@ -108,10 +108,6 @@ def stratum(rank: int | None) -> str:
     return f"{low:,} and beyond"
 
 
-def _order(seed: int, domain: str) -> bytes:
-    return hashlib.sha256(f"{seed}\n{domain}".encode()).digest()
-
-
 def allocate(sizes: Mapping[str, int], places: int) -> dict[str, int]:
     """Places per stratum in proportion to its size: largest remainders; in a tie the larger stratum, then by name."""
     total = sum(sizes.values())
@@ -140,6 +136,20 @@ def _joined(rows: Iterable[Row]) -> tuple[list[Row], list[tuple[Row, str]]]:
                 if known.get(name) is None or (name == "provider" and known[name] == Provider.OTHER):
                     known[name] = value
     return list(merged.values()), dropped
+
+
+def _draw(share: ProviderPlaces, strata: Mapping[str, list[Row]], seed: int) -> tuple[list[Row], list[Row]]:
+    """Fills the places of one provider; the rows that were drawn, and the others."""
+    drawn: list[Row] = []
+    others: list[Row] = []
+    places = allocate({name: len(members) for name, members in strata.items()}, share.missing)
+    for name, members in strata.items():
+        members.sort(key=lambda row: hashlib.sha256(f"{seed}\n{row['domain']}".encode()).digest())
+        drawn += members[: places[name]]
+        others += members[places[name] :]
+        share.strata[name] = (len(members), places[name])
+    share.chosen += len(drawn)
+    return drawn, others
 
 
 def compose(
@@ -194,15 +204,10 @@ def compose(
         share.eligible += 1
         eligible[row["provider"]][stratum(row.get("rank"))].append(row)
     for provider, strata in eligible.items():
-        share = shares[provider]
-        places = allocate({name: len(members) for name, members in strata.items()}, share.missing)
-        for name, members in strata.items():
-            members.sort(key=lambda row: _order(seed, row["domain"]))
-            chosen += members[: places[name]]
-            for row in members[places[name] :]:
-                drop(row, NOT_CHOSEN)
-            share.strata[name] = (len(members), places[name])
-        share.chosen += sum(places.values())
+        drawn, others = _draw(shares[provider], strata, seed)
+        chosen += drawn
+        for row in others:
+            drop(row, NOT_CHOSEN)
     chosen.sort(key=lambda row: (row["provider"], row.get("rank") is None, row.get("rank") or 0, row["domain"]))
     return Composition(
         rows=chosen,

@@ -17,7 +17,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import dns.asyncbackend
@@ -106,23 +106,31 @@ async def serve(nameserver: str, port: int) -> None:
     dns.rdata.load_all_types()  # type: ignore[no-untyped-call]
     async with Resolver(nameserver, port=port) as resolver, asyncio.TaskGroup() as group:
         confine(port=port)
-        _tell({"ready": True})
+        _write(b"\n")
+        replies: list[str] = []
+
+        def flush() -> None:
+            _write("".join(replies).encode())
+            replies.clear()
+
+        async def look_up(request: dict[str, Any]) -> None:
+            try:
+                answer = await resolver.addresses(request["host"], ipv6=request["ipv6"])
+                reply: dict[str, Any] = {"addresses": answer.addresses, "chain": answer.chain}
+            except ResolveError as error:
+                reply = {"cause": error.cause, "detail": error.detail}
+            if not replies:  # further replies of this loop iteration are written together
+                loop.call_soon(flush)
+            replies.append(json.dumps({"n": request["n"], **reply}) + "\n")
+
         while line := await requests.readline():
-            group.create_task(_look_up(resolver, json.loads(line)))
+            group.create_task(look_up(json.loads(line)))
 
 
-async def _look_up(resolver: Resolver, request: dict[str, Any]) -> None:
-    try:
-        answer = await resolver.addresses(request["host"], ipv6=request["ipv6"])
-        _tell({"n": request["n"], **asdict(answer)})
-    except ResolveError as error:
-        _tell({"n": request["n"], "cause": error.cause, "detail": error.detail})
-
-
-def _tell(document: dict[str, Any]) -> None:
-    data = memoryview(json.dumps(document).encode() + b"\n")
-    while data:
-        data = data[os.write(1, data) :]
+def _write(data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(1, view) :]
 
 
 if __name__ == "__main__":

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from core.errors import PlaceError
-from survey.surveys import Start
+from core.system.process import Child
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
+
+Start = Callable[[Sequence[str]], Child]
+"""Starts a program with binary pipes, where the kernel's settings are correct."""
 
 READ_BYTES = 1 << 18
 

@@ -24,12 +24,16 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 LONGEST = (
-    *("test_fleet", "test_truth_demo", "test_sender_watch", "test_proof_lab", "test_host_signals", "test_kill_run", "test_survey_iw"),
-    *("test_disk_limits", "test_kill_parts", "test_archive", "test_analysis_report", "test_report_browser"),
-    *("test_fleet_collect", "test_inspect_folder", "test_faults_input", "test_same_place", "test_survey_cdn_iw"),
-    *("test_download_run", "test_fleet_runs", "test_resumed_with_new_files", "test_failure_words", "test_budget_lab"),
+    "test_fleet",
+    *("test_truth_demo", "test_host_signals", "test_proof_lab", "test_disk_limits", "test_download_run"),
+    *("test_fleet_collect", "test_kill_parts", "test_archive", "test_kill_run", "test_host_place", "test_fleet_runs"),
+    *("test_downloader_faults", "test_survey_iw", "test_survey_iw_population", "test_lab_life", "test_lab_windows"),
+    *("test_crawler_visit", "test_report_browser", "test_faults_input", "test_inspect_folder", "test_survey_options"),
+    *("test_same_place", "test_downloader_clients", "test_hostile_input", "test_inspect_cluster", "test_opt_out"),
+    *("test_survey_cdn_iw", "test_survey_iw_host", "test_studies_kills", "test_analysis_report", "test_quic_servers"),
+    *("test_resumed_with_new_files", "test_failure_words", "test_budget_lab", "test_stop_long"),
 )
-"""Test files of contract, lab and fleet that take longest: they come first, so that no worker is left alone with one."""
+"""Test files that take longest: they come first, so that no worker is left alone with one."""
 
 
 @pytest.fixture(scope="session")

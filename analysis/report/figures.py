@@ -179,18 +179,18 @@ def write(dataset: Dataset, folder: Path, *, selection: Selection = DEFAULT) -> 
     written = []
     with writing(folder):
         for figure in plan(dataset, selection=selection):
-            for suffix in ("svg", "png"):
-                path = folder / f"{figure.name}.{suffix}"
+            for kind, picture in draw(figure, "svg", "png").items():
+                path = folder / f"{figure.name}.{kind}"
                 with disk.whole_file(path) as temporary:
-                    temporary.write_bytes(draw(figure, suffix))
+                    temporary.write_bytes(picture)
                 written.append(path)
     return written
 
 
-def draw(figure: Figure, kind: str, *, width_in: float = 10.0, inline: bool = False) -> bytes:
-    """The figure as `svg` or `png` (160 dpi); `inline`: without title and background, for a page that has both."""
+def draw(figure: Figure, *kinds: str, width_in: float = 10.0, inline: bool = False) -> dict[str, bytes]:
+    """The figure as `svg` and `png` (160 dpi); `inline`: without title and background, for a page that has both."""
     curves = [[_curve(figure, panel, rows) for rows in figure.lines.values()] for panel in figure.panels]
-    with canvas(kind, (width_in, 4.4), style=_STYLE, transparent=inline) as (drawn, out):
+    with canvas(*kinds, size=(width_in, 4.4), style=_STYLE, transparent=inline) as (drawn, pictured):
         axes = drawn.subplots(1, len(figure.panels), squeeze=False)
         for axis, panel, of_panel in zip(axes[0], figure.panels, curves, strict=True):
             _panel(axis, panel, of_panel)
@@ -198,12 +198,12 @@ def draw(figure: Figure, kind: str, *, width_in: float = 10.0, inline: bool = Fa
         _legend(drawn, figure, curves)
         if not inline:
             drawn.suptitle(figure.title, x=0.012, ha="left", fontsize=11)
-    return out.getvalue()
+    return pictured
 
 
 def inline_svg(figure: Figure) -> str:
     """The figure as an `<svg>` element for an HTML page."""
-    return pictures.inline_svg(draw(figure, "svg", width_in=9.6, inline=True), figure.name)
+    return pictures.inline_svg(draw(figure, "svg", width_in=9.6, inline=True)["svg"], figure.name)
 
 
 def _curve(figure: Figure, panel: Panel, rows: Codes) -> Curve:

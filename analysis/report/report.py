@@ -8,6 +8,7 @@ page's content security policy allows our script by its hash, and nothing extern
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,9 +38,6 @@ SCRIPTS = ("plot.js", "explore.js", "series.js", "report.js")
 _PAGE = "report.html.j2"
 _STYLE = "report.css"
 
-_SLOW_BINS = BIN_EDGES.index(1.0) + 1
-"""Number of bins below 1, which come first."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions:
@@ -67,6 +65,13 @@ def build(dataset: Dataset, options: ReportOptions) -> str:
 
 
 def _html(context: dict[str, Any]) -> str:
+    template, parts = _template()
+    return template.render(**context, **_CONSTANTS, **parts)
+
+
+@functools.cache
+def _template() -> tuple[jinja2.Template, Mapping[str, str]]:
+    """The page, compiled once for all reports of a process, with its style, its script and the script's hash."""
     folder = resources.files("analysis.report") / "templates"
     sources = {name: (folder / name).read_text(encoding="utf-8") for name in (_PAGE, _STYLE, *SCRIPTS)}
     environment = jinja2.Environment(
@@ -90,8 +95,8 @@ def _html(context: dict[str, Any]) -> str:
     }
     script = "".join(sources[name] for name in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    context |= {"style": Markup(sources[_STYLE]), "script": Markup(script), "script_hash": digest}  # noqa: S704
-    return environment.get_template(_PAGE).render(**context)
+    parts = {"style": Markup(sources[_STYLE]), "script": Markup(script), "script_hash": digest}  # noqa: S704
+    return environment.get_template(_PAGE), parts
 
 
 def heat(share: PairShare) -> str:
@@ -106,13 +111,11 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
     doses = tables.dose_rows(dataset, metric=options.metric, selection=options.selection, samples=samples)
     states = tables.configurations(dataset)
     known = checks.expected(dataset, options.selection)
-    pages, left_out = targets.views(dataset, limit=options.targets)
-    drawn, undrawn = series.documents({run.run: run.records for page in pages for run in page.runs}, dataset.folders)
+    shown, drawn = _targets(dataset, options)
     by_client = client_effect.client_effects(dataset.design, samples) if options.metric is Metric.TIME else []
     over_tcp = client_effect.against_tcp(dataset.design) if by_client else []
     plot = plots.forest(main, findings.findings(main, doses))
     pairs = points.points(dataset, samples)
-    server_cells, servers_left_out = campaign.server_cells(dataset)
     table1 = tables.table1(dataset)
     drawings = figures.plan(dataset, selection=options.selection)
     of_tables: dict[str, Sequence[Any]] = {
@@ -139,11 +142,16 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         *findings.method_sentences(main),
         *dataset.notes,
     ]
+    clients = {
+        "client_effects": render.client_effect_cells(by_client) if by_client else None,
+        "client_effect_sentence": findings.client_effect_sentence(by_client),
+        "client_forest": plots.forest(speedup.speedup_rows({"": samples}, over_tcp), []),
+        "client_forest_over": over_tcp[0].vs if over_tcp else "",
+    }
     return {
-        "title": campaign.title(dataset),
-        "question": campaign.question(dataset),
-        "names": campaign.names(dataset.design),
-        "facts": campaign.facts(dataset),
+        **_campaign(dataset),
+        **shown,
+        **clients,
         "treatment": findings.treatment_sentence(states, unproven=options.selection.unproven),
         "forest": plot,
         "noise": findings.noise_sentences(main),
@@ -151,57 +159,77 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "stopping_cells": course.stopping_cells(stopped),
         "order_cells": course.order_cells(ordered),
         "sentences": [sentence for sentence in sentences if sentence],
-        "data": _shown(pairs.document | {"series": list(drawn.values())}) | {"csv": csv},
-        "max_points": f"{points.MAX_POINTS:,}",
+        "data": _shown(pairs.document | {"series": drawn}) | {"csv": csv},
         "points_left_out": pairs.runs_left_out,
         "parts": points.PARTS,
         "part_lines": pairs.part_lines,
-        "bins": BIN_NAMES,
-        "slow_bins": _SLOW_BINS,
         "metric": render.METRIC_WORDS[options.metric],
-        "noise_floor": Role.NOISE_FLOOR,
         "table2": main,
         "table2_notes": render.table2_notes(main),
         "evidence": render.evidence_cells(main),
         "by_limiter": render.by_limiter_cells(main),
         "dose": render.dose_cells(doses) if doses else None,
-        "client_effects": render.client_effect_cells(by_client) if by_client else None,
-        "client_effect_sentence": findings.client_effect_sentence(by_client),
-        "client_forest": plots.forest(speedup.speedup_rows({"": samples}, over_tcp), []),
-        "client_forest_over": over_tcp[0].vs if over_tcp else "",
-        "ladders": dict.fromkeys(
-            (name, tuple(map(tuple, cells))) for f in dataset.folders for name, cells in ceilings.ladders(f.environment)
-        ),
-        "ladder_words": (len(ladder.WORDS), f"{ladder.TITLE}. {ladder.LEGEND}"),
         "limiters": render.limiter_cells(limited) if limited else None,
         "limiter_bars": plots.bars(limited),
-        "limiter_order": list(Limiter),
         "table2_more": list(_more_tables(dataset, options, samples)),
-        "configurations": dataset.design.cells(),
         "table1": render.table1_wide(table1),
         "states": render.configuration_cells(states),
         "causes": checks.cause_table(states),
         "excluded": checks.excluded_cells(main),
-        "lists": checks.lists(dataset),
-        "servers": server_cells,
-        "servers_left_out": servers_left_out,
         "truth": checks.expected_matrix(known, dataset.design),
-        "conservation": checks.conservation(dataset),
         "figures": _drawings(drawings),
         "has_figure_data": "figures" in csv,
+    }
+
+
+_CONSTANTS = {
+    "max_points": f"{points.MAX_POINTS:,}",
+    "bins": BIN_NAMES,
+    "slow_bins": BIN_EDGES.index(1.0) + 1,  # the bins below 1, which come first
+    "noise_floor": Role.NOISE_FLOOR,
+    "ladder_words": (len(ladder.WORDS), f"{ladder.TITLE}. {ladder.LEGEND}"),
+    "limiter_order": list(Limiter),
+    "max_series": f"{series.MAX_DOWNLOADS:,}",
+    "version": core.__version__,
+}
+
+
+def _campaign(dataset: Dataset) -> dict[str, Any]:
+    """What was measured, where, and what was found there, whatever is asked about it."""
+    servers, servers_left_out = campaign.server_cells(dataset)
+    return {
+        "title": campaign.title(dataset),
+        "question": campaign.question(dataset),
+        "names": campaign.names(dataset.design),
+        "facts": campaign.facts(dataset),
+        "configurations": dataset.design.cells(),
+        "lists": checks.lists(dataset),
+        "servers": servers,
+        "servers_left_out": servers_left_out,
+        "conservation": checks.conservation(dataset),
         "environments": [(str(f.path), list(_flatten(f.environment))) for f in dataset.folders if f.environment],
         "compositions": [
             (campaign.composition_cells(f.composition), list(campaign.composition_sentences(f.composition)))
             for f in dataset.folders
             if f.composition
         ],
+        "ladders": dict.fromkeys(
+            (name, tuple(map(tuple, cells))) for f in dataset.folders for name, cells in ceilings.ladders(f.environment)
+        ),
+    }
+
+
+def _targets(dataset: Dataset, options: ReportOptions) -> tuple[dict[str, Any], list[Any]]:
+    """The targets that are shown in detail, and their downloads' series."""
+    pages, left_out = targets.views(dataset, limit=options.targets)
+    drawn, undrawn = series.documents({run.run: run.records for page in pages for run in page.runs}, dataset.folders)
+    shown = {
         "targets": pages,
         "targets_left_out": left_out,
         "series": {run: index for index, run in enumerate(drawn)},
         "series_left_out": undrawn,
-        "max_series": f"{series.MAX_DOWNLOADS:,}",
-        "version": core.__version__,
     }
+    return shown, list(drawn.values())
 
 
 def _selection_sentences(dataset: Dataset, selection: Selection) -> list[str | None]:

@@ -73,11 +73,11 @@ def _rows(flows: Flows, figure: StudyFigure, metric: str) -> dict[tuple[str, ...
     return rows
 
 
-def draw(plot: Plot, kind: str, *, inline: bool = False) -> bytes:
-    """The figure as `svg` or `png`; `inline`: without title and background, for a page that has both."""
+def draw(plot: Plot, *kinds: str, inline: bool = False) -> dict[str, bytes]:
+    """The figure as `svg` and `png`; `inline`: without title and background, for a page that has both."""
     levels = plot.levels
     rows, columns = levels["rows"], levels["columns"]
-    with canvas(kind, _size(plot), style=_STYLE, transparent=inline) as (drawn, out):
+    with canvas(*kinds, size=_size(plot), style=_STYLE, transparent=inline) as (drawn, pictures):
         axes = drawn.subplots(len(rows), len(columns), squeeze=False, sharex=True, sharey="col")
         panels = [
             (axes[down][across], row, column) for down, row in enumerate(rows) for across, column in enumerate(columns)
@@ -99,7 +99,7 @@ def draw(plot: Plot, kind: str, *, inline: bool = False) -> bytes:
             drawn.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), across), frameon=False)
         if not inline:
             drawn.suptitle(plot.title, x=0.012, ha="left", fontsize=11)
-    return out.getvalue()
+    return pictures
 
 
 def _size(plot: Plot) -> tuple[float, float]:
@@ -129,7 +129,7 @@ def _panel(axis: Any, plot: Plot, row: str, column: str, *, last: bool) -> None:
             _line(axis, at_x, shown, look, draw_as.error)
         for where, one in zip(at_x, shown, strict=True):
             if one.censored or one.open:
-                axis.annotate("†" if one.censored else "…", (where, one.mean), ha="center", va="bottom", fontsize=9)
+                axis.annotate("†" if one.censored else "○", (where, one.mean), ha="center", va="bottom", fontsize=9)
         if other is not None:
             second = [plot.second[row, column, colour, hatch, x].mean for x in xs]
             other.plot(at_x, second, "D:", markersize=3.5, markerfacecolor="none", color=INK, linewidth=0.6)
@@ -185,19 +185,17 @@ def _round_trips(axis: Any, plot: Plot, row: str, column: str, places: Mapping[s
         for x in places
     }
     if whole:
-        together = set().union(*rtts.values())
-        rtts = dict.fromkeys(rtts, together)
+        rtts = dict.fromkeys(rtts, set().union(*rtts.values()))
+    look: dict[str, Any] = {"color": GRID, "linewidth": 0.6, "linestyle": (0, (4, 3)), "zorder": 0}
     for x, place in places.items():
         if len(rtts[x]) != 1:
             continue
         (rtt,) = rtts[x]
         for count in range(1, min(int(top / rtt), _MOST_ROUND_TRIPS) + 1):
             if whole:
-                axis.axhline(count * rtt, color=GRID, linewidth=0.6, linestyle=(0, (4, 3)), zorder=0)
+                axis.axhline(count * rtt, **look)
             else:
-                axis.hlines(
-                    count * rtt, place - 0.5, place + 0.5, color=GRID, linewidth=0.6, linestyle=(0, (4, 3)), zorder=0
-                )
+                axis.hlines(count * rtt, place - 0.5, place + 0.5, **look)
         if whole:
             return
 
@@ -244,32 +242,26 @@ def _legend(plot: Plot) -> Iterator[Any]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    is_bars = plot.figure.draw.kind == "bars"
+    def line(**look: Any) -> Any:
+        return Line2D([], [], color=INK, **look)
+
+    draw_as = plot.figure.draw
     for index, colour in enumerate(plot.levels["colour"]):
         if colour:
-            yield Patch(facecolor=COLOURS[index % len(COLOURS)], label=_named(plot.figure.draw.colour, colour))
+            yield Patch(facecolor=COLOURS[index % len(COLOURS)], label=_named(draw_as.colour, colour))
     for index, hatch in enumerate(plot.levels["hatch"]):
-        if hatch and is_bars:
+        label = _named(draw_as.hatch, hatch)
+        if hatch and draw_as.kind == "bars":
             look: Any = {"facecolor": "#7f7f7f", "edgecolor": "white", "linewidth": 0}
-            yield Patch(hatch=_HATCHES[index % len(_HATCHES)], label=_named(plot.figure.draw.hatch, hatch), **look)
+            yield Patch(hatch=_HATCHES[index % len(_HATCHES)], label=label, **look)
         elif hatch:
             dash, marker = _DASHES[index % len(_DASHES)], _MARKERS[index % len(_MARKERS)]
-            yield Line2D(
-                [],
-                [],
-                color=INK,
-                linestyle=dash,
-                marker=marker,
-                markersize=3,
-                label=_named(plot.figure.draw.hatch, hatch),
-            )
+            yield line(linestyle=dash, marker=marker, markersize=3, label=label)
     if plot.second:
-        yield Line2D(
-            [], [], color=INK, linewidth=0, marker="D", markersize=3.5, markerfacecolor="none", label="in % (right)"
-        )
-    if plot.figure.draw.error:
-        words = "standard deviation" if plot.figure.draw.error == "sd" else "95 % interval of the mean"
-        yield Line2D([], [], color=INK, linewidth=0, marker="|", markersize=8, label=words)
+        yield line(linewidth=0, marker="D", markersize=3.5, markerfacecolor="none", label="in % (right)")
+    if draw_as.error:
+        words = "standard deviation" if draw_as.error == "sd" else "95 % interval of the mean"
+        yield line(linewidth=0, marker="|", markersize=8, label=words)
 
 
 _UNITS = {"_ms": "ms", "_mbit": "Mbit/s", "_percent": "%"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -90,23 +91,21 @@ def report(folder: Path) -> StudyReport:
     disk.write_text(folder / "claims.csv", records.csv_text(claims.COLUMNS, map(claims.record, made.claims)))
     plots = figures.plan(data)
     for plot in plots:
-        for kind in ("svg", "png"):
+        for kind, picture in figures.draw(plot, "svg", "png").items():
             with disk.whole_file(folder / "figures" / f"{plot.name}.{kind}") as temporary:
-                temporary.write_bytes(figures.draw(plot, kind))
-    drawings = [(plot.title, Markup(inline_svg(figures.draw(plot, "svg", inline=True), plot.name))) for plot in plots]  # noqa: S704
+                temporary.write_bytes(picture)
+    svgs = [figures.draw(plot, "svg", inline=True)["svg"] for plot in plots]
+    drawings = [(plot.title, Markup(inline_svg(svg, plot.name))) for plot, svg in zip(plots, svgs, strict=True)]  # noqa: S704
     disk.write_text(made.path, _html(made, drawings, _environment(folder)))
     return made
 
 
 def _write_rows(path: Path, columns: Sequence[str], names: Sequence[str], rows: Sequence[CellRow | Compared]) -> None:
-    """A CSV file: the columns of the cell, then the fields of the row with these names."""
-    values = ({name: row.cell.texts.get(name) for name in columns} | _fields(row, names) for row in rows)
-    disk.write_text(path, records.csv_text((*columns, *names), values))
-
-
-def _fields(row: CellRow | Compared, names: Sequence[str]) -> dict[str, Any]:
-    values = {name: getattr(row, name) for name in names}
-    return {name: None if value != value else value for name, value in values.items()}  # NaN is no value
+    """A CSV file: the columns of the cell, then the fields of the row with these names; NaN is no value."""
+    values = ({name: getattr(row, name) for name in names} for row in rows)
+    known = ({name: None if value != value else value for name, value in own.items()} for own in values)
+    places = ({name: row.cell.texts.get(name) for name in columns} for row in rows)
+    disk.write_text(path, records.csv_text((*columns, *names), map(operator.or_, places, known)))
 
 
 def _environment(folder: Path) -> render.Cells:
@@ -215,7 +214,7 @@ def _metric_cells(data: Flows, metric: str, rows: Sequence[CellRow]) -> render.C
     for row in rows:
         if row.metric == metric:
             place = [row.cell.texts.get(name, "") for name in data.study.columns]
-            cells.append([*place, *map(number, _fields(row, CELL_COLUMNS).values())])
+            cells.append([*place, *(number(getattr(row, name)) for name in CELL_COLUMNS)])
     return cells
 
 

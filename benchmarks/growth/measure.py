@@ -126,7 +126,8 @@ def each_further(members: Sequence[Measured]) -> str:
 
 def draw(lines: Mapping[str, Sequence[Measured]], path: Path) -> None:
     """CPU time and memory against size, as shares of the largest: straight where growth is linear."""
-    with canvas(path.suffix.removeprefix("."), (10, 4.4), style=STYLE) as (drawn, out):
+    kind = path.suffix.removeprefix(".")
+    with canvas(kind, size=(10, 4.4), style=STYLE) as (drawn, pictures):
         axes = drawn.subplots(1, 2)
         for colour, (name, members) in zip(COLOURS, lines.items(), strict=False):
             sizes, largest = [one.size / members[-1].size for one in members], members[-1]
@@ -138,7 +139,7 @@ def draw(lines: Mapping[str, Sequence[Measured]], path: Path) -> None:
         for axis in axes:
             axis.set(xlabel="size, as a share of the largest", xlim=(0, None))
         drawn.legend(loc="outside lower center", ncols=3)
-    path.write_bytes(out.getvalue())
+    path.write_bytes(pictures[kind])
 
 
 def main() -> None:

@@ -136,9 +136,11 @@ Row = Mapping[str, str]
 class Expected:
     """Values that cells must have: of a table, or the same for all cells."""
 
-    rules: Mapping[str, Rule]
+    __pydantic_config__ = STRICT
+
+    rules: Mapping[str, Rule] = field(default_factory=dict)
     """Metric -> how it is compared."""
-    only: Selector
+    only: Selector = field(default_factory=dict)
     table: str | None = None
     rows: tuple[Row, ...] = ()
     """Rows of the table that `only` leaves: column -> text, as `text` has it."""
@@ -165,7 +167,7 @@ class Gain:
             ("gain_percent", "%", f"The same, of the time with {first}."),
             *((name, "ms", f"Time with {side}.") for name, side in zip(sides, (first, second), strict=True)),
         )
-        return {name: StudyMetric(name=name, unit=unit, help=meaning) for name, unit, meaning in meanings}
+        return {name: StudyMetric(name, unit, meaning) for name, unit, meaning in meanings}
 
 
 @dataclass(frozen=True, kw_only=True)

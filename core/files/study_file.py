@@ -8,7 +8,7 @@ import io
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,7 +27,6 @@ from core.files.study import (
     Gain,
     Row,
     Rule,
-    Selector,
     Study,
     StudyFigure,
     Tolerance,
@@ -132,8 +131,7 @@ def parse(data: Mapping[str, Any], *, where: str, table: Callable[[str], str]) -
         tables={name: read.rows(name, f"tables {name}") for name in file.tables},
     )
     for column in file.lanes:
-        if column not in columns:
-            raise read.error("lanes", f"there is no column {column}", use_one_of(column, columns))
+        read.check_name(column, columns, "lanes")
     study = dataclasses.replace(study, gain=read.gain(file.gain, study))
     read.check_figures(file.figure, study)
     read.check_claims(file.claim, study)
@@ -150,6 +148,11 @@ class _Reader:
 
     def error(self, place: str, what: str, remedy: str = _CHECK) -> UsageError:
         return UsageError(what, where=f"{self.where}: {place}", remedy=remedy)
+
+    def check_name(self, name: str, known: Collection[str], place: str, what: str = "") -> None:
+        """Raises UsageError with those that are known if a name is not; `what` is its clause."""
+        if name not in known:
+            raise self.error(place, what or f"there is no column {name}", use_one_of(name, known))
 
     def check_levels(self, file: _File) -> None:
         """Names of columns, and what `fixed` and each level set."""
@@ -185,8 +188,7 @@ class _Reader:
             raise self.error(f"{place}.quick", "it is not a table", "write quick = { column = [...] }")
         for column, values in (*lists.items(), *replaced.items()):
             inside = f"{place}.{column}" if values is lists.get(column) else f"{place}.quick.{column}"
-            if column not in levels and column not in KNOBS:
-                raise self.error(inside, "unknown column", use_one_of(column, [*levels, *KNOBS]))
+            self.check_name(column, [*levels, *KNOBS], inside, "unknown column")
             if column not in lists:
                 raise self.error(inside, "only a list of the table can be replaced", f"add {column} to {place}")
             if not isinstance(values, list) or not values:
@@ -243,8 +245,7 @@ class _Reader:
             cells = self._cells_of(figure.metric, figure.only, study, place)
             columns = tuple(cells[0].values)
             for column in figure.draw.used:
-                if column not in columns:
-                    raise self.error(f"{place}.draw", f"there is no column {column}", use_one_of(column, columns))
+                self.check_name(column, columns, f"{place}.draw")
             for column in columns:
                 values = {cell.texts[column] for cell in cells}
                 if column not in figure.draw.used and len(values) > 1:
@@ -277,17 +278,16 @@ class _Reader:
     def expected(self, one: Mapping[str, Any], place: str, study: Study) -> Expected:
         """A table, or the same for all cells."""
         rest = {name: value for name, value in one.items() if name not in ("table", "only")}
-        fixed = build({name: value for name, value in one.items() if name not in rest}, _Which, where=self._in(place))
+        fixed = build({name: value for name, value in one.items() if name not in rest}, Expected, where=self._in(place))
         rules: dict[str, Rule] = {}
         for metric, value in rest.items():
-            if metric not in study.metrics:
-                raise self.error(place, f"unknown metric {metric}", use_one_of(metric, study.metrics))
+            self.check_name(metric, study.metrics, place, f"unknown metric {metric}")
             rules[metric] = self._rule(value, f"{place}.{metric}", has_table=fixed.table is not None)
             self._cells_of(metric, fixed.only, study, place)
         if not rules:
             raise self.error(place, "it has no metric", "write one, such as time_ms = { percent = 5 }")
         if fixed.table is None:
-            return Expected(rules=rules, only=fixed.only)
+            return dataclasses.replace(fixed, rules=rules)
         rows = self.rows(fixed.table, place)
         if not rows or (missing := set(rules) - set(rows[0])):
             what = f"has no column {min(missing)}" if rows else "is empty"
@@ -297,16 +297,12 @@ class _Reader:
             if column not in known or (study.gain and column == study.gain.column and not set(rules) <= set(METRICS)):
                 what = f"column {column} of the table {fixed.table} is neither a column of cells nor a metric"
                 raise self.error(place, what, use_one_of(column, known))
-        made = Expected(
-            rules=rules,
-            only=fixed.only,
-            table=fixed.table,
-            rows=tuple(
-                {name: value for name, value in row.items() if name in rules or name not in study.metrics}
-                for row in rows
-                if all(row.get(column, among[0]) in among for column, among in fixed.only.items())
-            ),
+        left = tuple(
+            {name: value for name, value in row.items() if name in rules or name not in study.metrics}
+            for row in rows
+            if all(row.get(column, among[0]) in among for column, among in fixed.only.items())
         )
+        made = dataclasses.replace(fixed, rules=rules, rows=left)
         self._check_rows(made, study, place)
         return made
 
@@ -333,8 +329,8 @@ class _Reader:
             return "exact" if value == "exact" else build(value, Tolerance, where=self._in(inside))
         if has_table or isinstance(value, bool) or not isinstance(value, int | float | str):
             raise self.error(inside, "it is no comparison", 'write "exact" or { percent = 5, least = 3 }')
-        if isinstance(value, str) and value not in METRICS:
-            raise self.error(inside, f"unknown metric {value}", use_one_of(value, METRICS))
+        if isinstance(value, str):
+            self.check_name(value, METRICS, inside, f"unknown metric {value}")
         return value
 
     def rows(self, name: str, place: str) -> tuple[Row, ...]:
@@ -353,8 +349,7 @@ class _Reader:
 
     def _cells_of(self, metric: str, only: Mapping[str, tuple[str, ...]], study: Study, place: str) -> list[Cell]:
         """The cells of a metric with these values; each of them has the metric."""
-        if metric not in study.metrics:
-            raise self.error(place, f"unknown metric {metric}", use_one_of(metric, study.metrics))
+        self.check_name(metric, study.metrics, place, f"unknown metric {metric}")
         cells = study.cells_of(metric)
         self.check_selector(only, tuple(cells[0].values), cells, place)
         chosen = [cell for cell in cells if cell.matches(only)]
@@ -371,25 +366,13 @@ class _Reader:
         """Each column is there, and has each value."""
         among = list(cells)
         for column, values in selector.items():
-            if column not in columns:
-                raise self.error(place, f"there is no column {column}", use_one_of(column, columns))
+            self.check_name(column, columns, place)
             known = list(dict.fromkeys(cell.texts[column] for cell in among))
             for value in values:
-                if value not in known:
-                    raise self.error(place, f"no cell there has {column} {value!r}", use_one_of(value, known))
+                self.check_name(value, known, place, f"no cell there has {column} {value!r}")
 
     def _in(self, place: str) -> str:
         return f"{self.where}: {place}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Which:
-    """The cells of a table of expected values."""
-
-    __pydantic_config__ = STRICT
-
-    table: str | None = None
-    only: Selector = field(default_factory=dict)
 
 
 def _values(columns: Iterable[str], chosen: Mapping[str, Any], knobs: Knobs) -> dict[str, Any]:

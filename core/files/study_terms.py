@@ -28,6 +28,12 @@ LONGEST_MS = 10_000.0
 Client = Literal["kernel", "iw", "fetch", "again"]
 Beside = Annotated[str, Field(pattern=r"^(nothing|elephant|voice|rival [1-9][0-9]*)$")]
 
+_OF_CLIENT: Mapping[str, Client] = {
+    **dict.fromkeys(("html", "connections", "pipelined", "beside"), "kernel"),
+    "ack_every": "fetch",
+    "idle_ms": "again",
+}
+"""Knobs that only one client has."""
 _WHOLE = Field(strict=True, ge=0)
 _ONE = Field(strict=True, ge=1)
 _QUEUE = re.compile(r"(?P<products>bdp x [0-9]+(?:\.[0-9]+)?)|(?P<packets>[0-9]+) packets?")
@@ -130,7 +136,7 @@ class Knobs:
 
     def fault(self) -> str | None:
         """Why these cannot be together, as a clause that names the knob; None if they can."""
-        sends_self = self.grow != "kernel"
+        sends_self, default = self.grow != "kernel", Knobs()
         checks = (
             (not self.rtt_ms, "rtt_ms is not set"),
             ((self.rate_mbit or 0) > MOST_MBIT, f"rate_mbit is above {MOST_MBIT:g}, which the emulator does not reach"),
@@ -155,12 +161,13 @@ class Knobs:
                 "an answer has {} to {} bytes, its head too".format(*ANSWER_BYTES),
             ),
             (self.client != "kernel" and len(self.objects) != 1, "iwprobe fetches one object"),
-            (self.client != "kernel" and bool(self.html), "html is for the kernel's client only"),
-            (self.client != "kernel" and self.connections > 1, "connections are for the kernel's client only"),
-            (self.client != "kernel" and self.pipelined, "pipelined is for the kernel's client only"),
-            (self.client != "kernel" and self.beside != "nothing", "beside is for the kernel's client only"),
-            (self.client != "fetch" and self.ack_every != 1, "ack_every is for the client fetch only"),
-            (self.client != "again" and bool(self.idle_ms), "idle_ms is for the client again only"),
+            *(
+                (
+                    client != self.client and getattr(self, knob) != getattr(default, knob),
+                    f"{knob} is for the client {client} only",
+                )
+                for knob, client in _OF_CLIENT.items()
+            ),
         )
         for wrong, clause in checks:
             if wrong:
@@ -185,7 +192,7 @@ KNOBS: Mapping[str, About] = {
 """Name -> its unit and meaning."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StudyMetric:
     """A number of each repetition."""
 
@@ -207,36 +214,24 @@ class StudyMetric:
 
 
 _BOTH: tuple[Client, ...] = ("kernel", "fetch")
-_ALL: tuple[Client, ...] = ("kernel", "iw", "fetch", "again")
-_METRICS = (
-    StudyMetric(name="time_ms", unit="ms", help="From before connecting to the last byte.", clients=_BOTH),
-    StudyMetric(
-        name="flights", unit="", help="Gaps between arrivals above half a round trip, plus one.", clients=_BOTH
-    ),
-    StudyMetric(
-        name="rounds",
-        unit="round trips",
-        help="Time without that of all packets at the rate, in round trips.",
-        clients=_BOTH,
-    ),
-    StudyMetric(name="drops", unit="packets", help="Packets that the emulator dropped.", clients=_ALL),
-    StudyMetric(name="retransmissions", unit="packets", help="Segments that the sender sent again (TCP_INFO)."),
-    StudyMetric(name="timeouts", unit="", help="Retransmission timeouts of the sender (TCP_INFO)."),
-    StudyMetric(name="window", unit="segments", help="The sender's congestion window at the end (TCP_INFO)."),
-    StudyMetric(
-        name="segments",
-        unit="segments",
-        help="Segments before the first ACK, as iwprobe counts.",
-        clients=("iw", "again"),
-    ),
-    StudyMetric(name="neighbour_mbit", unit="Mbit/s", help="Rate of the flow beside.", beside="elephant rival"),
-    StudyMetric(name="voice_p50_ms", unit="ms", help="Median delay of the voice packets.", beside="voice"),
-    StudyMetric(
-        name="voice_p99_ms", unit="ms", help="99th percentile of the delay of the voice packets.", beside="voice"
-    ),
-    StudyMetric(name="voice_lost", unit="packets", help="Voice packets that were lost.", beside="voice"),
-)
-METRICS: Mapping[str, StudyMetric] = {metric.name: metric for metric in _METRICS}
+_PROBES: tuple[Client, ...] = ("iw", "again")
+METRICS: Mapping[str, StudyMetric] = {
+    metric.name: metric
+    for metric in (
+        StudyMetric("time_ms", "ms", "From before connecting to the last byte.", _BOTH),
+        StudyMetric("flights", "", "Gaps between arrivals above half a round trip, plus one.", _BOTH),
+        StudyMetric("rounds", "round trips", "Time without that of all packets at the rate, in round trips.", _BOTH),
+        StudyMetric("drops", "packets", "Packets that the emulator dropped.", (*_BOTH, *_PROBES)),
+        StudyMetric("retransmissions", "packets", "Segments that the sender sent again (TCP_INFO)."),
+        StudyMetric("timeouts", "", "Retransmission timeouts of the sender (TCP_INFO)."),
+        StudyMetric("window", "segments", "The sender's congestion window at the end (TCP_INFO)."),
+        StudyMetric("segments", "segments", "Segments before the first ACK, as iwprobe counts.", _PROBES),
+        StudyMetric("neighbour_mbit", "Mbit/s", "Rate of the flow beside.", beside="elephant rival"),
+        StudyMetric("voice_p50_ms", "ms", "Median delay of the voice packets.", beside="voice"),
+        StudyMetric("voice_p99_ms", "ms", "99th percentile of the delay of the voice packets.", beside="voice"),
+        StudyMetric("voice_lost", "packets", "Voice packets that were lost.", beside="voice"),
+    )
+}
 
 
 def text(value: Any) -> str:

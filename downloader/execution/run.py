@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import sqlite3
 import threading
@@ -237,7 +238,12 @@ def _work(
     # journal was closed while in use.
     ended = {name: threading.Event() for name in places}
     threads = {name: threading.Thread(target=one, args=(name,), name=f"vantage-{name}") for name in places}
-    _run_all(threads, ended, session.stop, reporter)
+    gc.collect()
+    gc.freeze()  # what is there stays: the collections after each measurement run need not look at it
+    try:
+        _run_all(threads, ended, session.stop, reporter)
+    finally:
+        gc.unfreeze()
     if errors:
         raise errors[0]
     return next((reason for reason in ended_by.values() if reason is not None), None)

@@ -18,10 +18,10 @@ Coded = tuple[FailureCode | None, int | None]
 Ending = tuple[Failure, str, FailureCode | None, int | None]
 """Cause, detail, second word and its number."""
 
-_NETWORK_ERRORS = frozenset(
-    {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EADDRNOTAVAIL}
-    | {errno.EAFNOSUPPORT, errno.EACCES, errno.EPERM, errno.EMSGSIZE}
+_NO_ROUTE = frozenset(
+    {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 )
+_NETWORK_ERRORS = _NO_ROUTE | {errno.EACCES, errno.EPERM, errno.EMSGSIZE}
 _RESET_ERRORS = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
 
 _OF_VERIFICATION: Mapping[int, FailureCode] = {
@@ -177,10 +177,6 @@ _UNREACHABLE: Mapping[tuple[int, int], FailureCode] = {
 
 _LINK_FAILED = {(4, 1), (6, 3)}
 """What this host says itself where nobody on the link has the next hop's address."""
-
-_NO_ROUTE = frozenset(
-    {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
-)
 
 
 def of_network(number: int | None, icmp: Icmp | None, *, over_tcp: bool) -> FailureCode | None:

@@ -18,9 +18,9 @@ import typer
 from core.outreach import arguments
 from core.outreach.lists import parse_shard
 from core.registry import Registry
-from core.system import process
 from survey.charts import Chart
 from survey.figures import Figures
+from survey.programs import Start
 from survey.subjects import Source, Subject, read_subjects
 
 if TYPE_CHECKING:
@@ -32,9 +32,6 @@ Record: TypeAlias = Any
 
 Visit = Callable[[Subject, Record], Awaitable[Record]]
 """Surveys one domain, and returns its record: the given one, or another. May raise `survey.access.NotAskedError`."""
-
-Start = Callable[[Sequence[str]], process.Child]
-"""Starts a program with binary pipes, where the kernel's settings are correct."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

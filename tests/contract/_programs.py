@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -46,17 +47,20 @@ class Programs:
 
     def call(self, client: Client, request: DownloadRequest) -> ClientResult:
         """One download."""
-        command, arguments = require(client), client.arguments(request)
         called_at = time.time()
+        done = self.run(client, client.arguments(request))
+        assert done.returncode == 0 and (client.is_python or not done.stderr), done.stderr
+        return with_setup(client.result(done.stdout), called_at=called_at)
+
+    def run(self, client: Client, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """The client's program with any arguments."""
+        command = [*require(client), *arguments]
         if not client.is_python:
-            done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, check=False)
-            assert (done.returncode, done.stderr) == (0, "")
-            return with_setup(client.result(done.stdout), called_at=called_at)
+            return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         if client.name not in self._warm:
             self._warm[client.name] = self._start(client.program)
         answer = self._ask(self._warm[client.name], [*client.variant, *arguments])
-        assert answer["returncode"] == 0, answer["stderr"]
-        return with_setup(client.result(answer["stdout"]), called_at=called_at)
+        return subprocess.CompletedProcess(command, answer["returncode"], answer["stdout"], answer["stderr"])
 
     def _start(self, program: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-P", "-m", "downloader.programs.warm", program]

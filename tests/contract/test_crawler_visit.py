@@ -36,6 +36,7 @@ from core.untrusted import registered_domain
 from crawler import policy
 from crawler.links import extract
 from crawler.policy import Robots, Throttle, from_reply
+from tests.cells import cells
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MIN = 50_000
@@ -501,7 +502,7 @@ def test_lanes_out_of_use_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None
     assert asyncio.run(visits()) < 100
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@cells("number", every=[signal.SIGINT, signal.SIGTERM], quick=[signal.SIGINT])
 def test_a_second_one_is_refused_and_interrupted_it_ends_with_130(
     world: World, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from core.errors import UsageError
 from downloader import clients
 from downloader.client import Client, ClientResult, DownloadRequest, with_setup
 from tests.contract._client_hello import from_quic, from_tcp
-from tests.contract._programs import require
+from tests.contract._programs import Programs, require
 from tests.contract.conftest import LARGE, Faulty, Server
 
 CLIENTS = list(clients.ALL.values())
@@ -34,7 +35,22 @@ def client(request: pytest.FixtureRequest) -> Client:
     return found
 
 
+PROGRAMS = Programs()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs() -> Iterator[None]:
+    """Interpreters are kept from test to test, as the downloader keeps them."""
+    with PROGRAMS:
+        yield
+
+
 def call(client: Client, request: DownloadRequest) -> ClientResult:
+    """One download, called as the downloader does it."""
+    return PROGRAMS.call(client, request)
+
+
+def call_alone(client: Client, request: DownloadRequest) -> ClientResult:
     """Runs the client's program alone, as a person could."""
     command = [*require(client), *client.arguments(request)]
     called_at = time.time()
@@ -59,7 +75,7 @@ def ask(server: Any, path: str = "/file", **changes: Any) -> DownloadRequest:
 
 def test_gets_the_file(client: Client, caddy: Any) -> None:
     began = time.monotonic()
-    result = call(client, ask(caddy))
+    result = call_alone(client, ask(caddy))
     took_s = time.monotonic() - began
     assert (result.outcome, result.failure_detail) == (Outcome.OK, None)
     assert (result.body_bytes, result.content_length, result.body_sha256) == (3_000_000, 3_000_000, caddy.sha256)
@@ -187,7 +203,7 @@ def test_no_packet_to_an_address_outside(client: Client, caddy: Any) -> None:
 
 def test_the_environment_limits_too(client: Client, caddy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UPSHIFT_ALLOWED_PREFIXES", "198.18.0.0/15")
-    assert call(client, ask(caddy, allowed=("0.0.0.0/0",))).failure is Failure.ADDRESS_REFUSED
+    assert call_alone(client, ask(caddy, allowed=("0.0.0.0/0",))).failure is Failure.ADDRESS_REFUSED
 
 
 def test_windows_are_settable(client: Client, caddy: Any) -> None:
@@ -209,7 +225,7 @@ def test_help_and_wrong_use(client: Client) -> None:
     shown = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=30)
     assert shown.returncode == 0 and "--budget-s" in shown.stdout
     for wrong in (["--url", "ftp://x/"], ["--url", "https://x/", "--address", "nonsense"], []):
-        done = subprocess.run([*command, *wrong], capture_output=True, text=True, timeout=30)
+        done = PROGRAMS.run(client, wrong)
         assert done.returncode == 2 and "Traceback" not in done.stderr and not done.stdout
 
 
@@ -217,9 +233,7 @@ def test_help_and_wrong_use(client: Client) -> None:
 def test_an_unreadable_ca_file_is_wrong_use(client: Client, caddy: Any, tmp_path: Path, name: str) -> None:
     (tmp_path / "text.pem").write_text("no certificate")
     (tmp_path / "folder").mkdir()
-    command = require(client)
-    arguments = client.arguments(ask(caddy, ca_file=tmp_path / name))
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=30)
+    done = PROGRAMS.run(client, client.arguments(ask(caddy, ca_file=tmp_path / name)))
     assert done.returncode == 2 and not done.stdout
     assert done.stderr.endswith(f": {tmp_path / name} is not a readable PEM file with CA certificates\n"), done.stderr
     assert done.stderr.count("\n") == 1

@@ -11,6 +11,7 @@ import pytest
 from core.domain import FAILURE_CODES, Failure, FailureCode, Outcome, Transport
 from downloader import clients
 from downloader.client import Client, ClientResult, DownloadRequest
+from tests.cells import cells
 from tests.contract._programs import Programs, is_here
 from tests.contract.conftest import Faulty
 from tests.lab.noise import TOO_NOISY
@@ -218,7 +219,11 @@ def hidden(client: Client, cause: Failure) -> tuple[Outcome, Failure | None]:
     return (OK if instead is None else FAILED), instead
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+ALIKE = {"redirect", "no-content", "partial", "waf", "limited", "odd-length", "no-length-102400"}
+"""Rows for `make soak`: another row goes the same way; tests/unit/test_downloader_pages.py tells the pages apart."""
+
+
+@cells("row", every=ROWS, quick=[row for row in ROWS if row.name not in ALIKE], ids=lambda row: row.name)
 def test_a_fault_ends_alike_for_all_clients(row: Row, faulty: Faulty, programs: Programs) -> None:
     """All clients at once: some faults are waiting for what never comes."""
     able = [client for client in clients.ALL.values() if client.transport in row.transports and is_here(client)]

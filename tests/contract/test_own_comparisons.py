@@ -191,8 +191,6 @@ def test_the_report_shows_its_rows(campaign: Path) -> None:
         assert f'<th scope="row">{name}</th>' in page
     assert "invented was typically" in page
     assert "two identical configurations (plain-again and plain)" in page
-    drawn = upshift(campaign, "figures", "out")
-    assert drawn.returncode == 0, drawn.stderr
 
 
 @pytest.mark.lab

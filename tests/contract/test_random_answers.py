@@ -1,12 +1,20 @@
-"""Random bytes in place of TLS, of QUIC, of HTTP, and of DNS: every client ends with a cause, whatever comes."""
+"""Random bytes in place of TLS, of QUIC, of HTTP, and of DNS: every client ends with a cause, whatever comes.
+
+`make soak` tries 10,000 answers per client; with UPSHIFT_RANDOM_ANSWERS=N any number, and what came of them:
+
+    UPSHIFT_RANDOM_ANSWERS=500 pytest -s -n0 tests/contract/test_random_answers.py
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import dns.message
 import dns.rrset
@@ -35,10 +43,14 @@ BYTES = st.binary(min_size=1, max_size=1000) | st.builds(
 )
 
 
+AT_ONCE = 4
+"""Most of a client's time is the end of its budget."""
+
+
 @pytest.fixture(scope="module")
-def programs() -> Iterator[Programs]:
-    with Programs() as found:
-        yield found
+def programs() -> Iterator[list[Programs]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(Programs()) for _ in range(AT_ONCE)]
 
 
 class Noise:
@@ -76,13 +88,16 @@ class Noise:
             sock.close()
 
 
-@pytest.mark.parametrize("client", clients.ALL.values(), ids=lambda client: client.name)
-def test_random_bytes_have_a_cause(client: Client, faulty: Faulty, programs: Programs, repeats: Repeats) -> None:
-    noise = Noise()
+def answers(usual: int) -> int:
+    return int(os.environ.get("UPSHIFT_RANDOM_ANSWERS", usual))
 
-    @hypothesis.settings(max_examples=repeats(quick=6, soak=10_000))
-    @hypothesis.given(BYTES, st.booleans())
-    def ends(answer: bytes, in_http: bool) -> None:
+
+@pytest.mark.parametrize("client", clients.ALL.values(), ids=lambda client: client.name)
+def test_random_bytes_have_a_cause(client: Client, faulty: Faulty, programs: list[Programs], repeats: Repeats) -> None:
+    noises = [Noise() for _ in programs]
+    seen = Counter[str]()
+
+    def ends(noise: Noise, own: Programs, answer: bytes, in_http: bool) -> None:
         noise.answer = answer
         port = faulty.ports["answers"] if in_http else noise.port(client)
         request = DownloadRequest(
@@ -95,13 +110,25 @@ def test_random_bytes_have_a_cause(client: Client, faulty: Faulty, programs: Pro
             user_agent="upshift-test",
             allowed=("127.0.0.0/8",),
         )
-        result = programs.call(client, request)
-        assert result.outcome is not Outcome.OK and result.failure in CAUSES, (result.failure, result.failure_detail)
+        result = own.call(client, request)
+        said = (result.failure, result.failure_detail, answer, in_http)
+        assert result.outcome is not Outcome.OK and result.failure in CAUSES, said
+        seen[f"{result.failure} {result.failure_code or '-'}"] += 1
+
+    @hypothesis.settings(max_examples=-(-answers(repeats(quick=6, soak=10_000)) // AT_ONCE))
+    @hypothesis.given(st.lists(st.tuples(BYTES, st.booleans()), min_size=AT_ONCE, max_size=AT_ONCE))
+    def all_end(given: list[tuple[bytes, bool]]) -> None:
+        for _ in pool.map(ends, noises, programs, *zip(*given, strict=True)):
+            pass
 
     try:
-        ends()
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            all_end()
     finally:
-        noise.close()
+        for noise in noises:
+            noise.close()
+    causes = ", ".join(f"{cause} {count}" for cause, count in seen.most_common())
+    print(f"{client.name}: {seen.total():,} random answers: {causes}")
 
 
 class Muddled:
@@ -140,7 +167,7 @@ def test_muddled_dns_answers_have_a_word(monkeypatch: pytest.MonkeyPatch, repeat
     server = Muddled()
     monkeypatch.setattr(resolve, "_DNS_PORT", server.port)
 
-    @hypothesis.settings(max_examples=repeats(quick=20, soak=5_000), deadline=None)
+    @hypothesis.settings(max_examples=answers(repeats(quick=20, soak=5_000)), deadline=None)
     @hypothesis.given(
         st.integers(0, 60),
         st.dictionaries(st.integers(0, 200), st.integers(0, 255), max_size=6),

@@ -16,6 +16,7 @@ from analysis.report import report
 from core.domain import Transport
 from core.files import description
 from tests.browser import Browser, Visit
+from tests.cells import cells
 from tests.contract.test_analysis_report import HOSTILE, hostile_campaign
 from tests.unit import pcap_writer
 from tests.unit.analysis_factory import make_download, of_records, realistic, write_campaign
@@ -62,15 +63,39 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for one in described.configurations
     )
     description.write(folder, dataclasses.replace(described, configurations=configurations))
-    return api.make_all([folder]).report
+    api.make_tables(dataset.load([folder])).write(folder / "tables")
+    return page_of(folder)
+
+
+def page_of(folder: Path) -> Path:
+    """The report of a campaign, without the files of figures, of which the page reads none."""
+    path = folder / "report" / "index.html"
+    report.write(dataset.load([folder]), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Browser, page: Path) -> Iterator[Visit]:
+    with browser.visit(page) as visit:
+        yield visit
 
 
 @pytest.fixture
-def visit(browser: Browser, page: Path) -> Iterator[Visit]:
-    with browser.visit(page) as opened:
-        yield opened
-        assert opened.complaints == []
-        assert opened.requests == [page.as_uri()]
+def visit(opened: Visit, page: Path) -> Iterator[Visit]:
+    """The page as it was opened, save its width: for tests that choose, search and look."""
+    yield opened
+    opened.run("document.getElementById('reset').click()")
+    assert opened.complaints == []
+    assert opened.requests == [page.as_uri()]
+
+
+@pytest.fixture
+def own(browser: Browser, page: Path) -> Iterator[Visit]:
+    """The page in a tab of its own: for tests that change more than filters."""
+    with browser.visit(page) as visit:
+        yield visit
+        assert visit.complaints == []
+        assert visit.requests == [page.as_uri()]
 
 
 def test_drawings_have_each_comparison_with_its_pairs(visit: Visit) -> None:
@@ -207,17 +232,17 @@ def test_search_finds_targets_by_domain_and_cause(visit: Visit) -> None:
     assert search(visit, "") == 12
 
 
-def test_colours_parts_and_paths_can_be_chosen(visit: Visit) -> None:
-    choose(visit, "show-colour", "vantage")
-    assert visit.run("[...document.querySelector('[data-drawn]').children].map((one) => one.textContent)") == [
+def test_colours_parts_and_paths_can_be_chosen(own: Visit) -> None:
+    choose(own, "show-colour", "vantage")
+    assert own.run("[...document.querySelector('[data-drawn]').children].map((one) => one.textContent)") == [
         *("MUC", "SFO", "SGP")
     ]
-    before = visit.run("document.querySelector('#cdfs').innerHTML")
-    choose(visit, "show-part", "0")
-    assert visit.run("document.querySelector('#cdfs').innerHTML") != before
+    before = own.run("document.querySelector('#cdfs').innerHTML")
+    choose(own, "show-part", "0")
+    assert own.run("document.querySelector('#cdfs').innerHTML") != before
     for against, label in (("rtt", "handshake RTT [ms]"), ("size", "size [MB]"), ("bdp", "BDP / 64 kB")):
-        choose(visit, "show-against", against)
-        assert label in visit.run("document.querySelector('#clouds svg').textContent")
+        choose(own, "show-against", against)
+        assert label in own.run("document.querySelector('#clouds svg').textContent")
 
 
 def test_the_pointer_gets_a_tip(visit: Visit) -> None:
@@ -237,7 +262,7 @@ def test_an_opened_target_draws_its_downloads_side_by_side(browser: Browser, tmp
     (tmp_path / "run.pcap").write_bytes(pcap_writer.pcap((one.time_ns, pcap_writer.ipv4(one)) for one in segments))
     download = make_download(capture="run.pcap", server_ip="198.18.0.2", local_port=40000, configuration=HOSTILE)
     gone = make_download(domain="gone", capture="gone.pcap")
-    made = api.make_all([write_campaign(tmp_path, [download, gone])]).report
+    made = page_of(write_campaign(tmp_path, [download, gone]))
     with browser.visit(made) as visit:
         assert visit.run("document.querySelectorAll('.series svg').length") == 0
         visit.run("document.querySelectorAll('details.target').forEach((one) => { one.open = true })")
@@ -266,32 +291,32 @@ COLLIDING = """[...document.querySelectorAll('.forest .axis i')].map((one) => on
 .filter((box, index, all) => index && box.top === all[index - 1].top && box.left < all[index - 1].right + 2).length"""
 
 
-@pytest.mark.parametrize("width", [390, 768, 800, 1280, 1920])
-def test_nothing_leaves_its_card_and_no_column_is_lost(visit: Visit, width: int) -> None:
-    visit.run("document.querySelectorAll('details:not(.target), #t0').forEach((one) => { one.open = true })")
-    visit.run("document.querySelectorAll('details.target:not([open])').forEach((one) => one.remove())")
+@cells("width", every=[390, 768, 800, 1280, 1920], quick=[390, 1280])
+def test_nothing_leaves_its_card_and_no_column_is_lost(own: Visit, width: int) -> None:
+    own.run("document.querySelectorAll('details:not(.target), #t0').forEach((one) => { one.open = true })")
+    own.run("document.querySelectorAll('details.target:not([open])').forEach((one) => one.remove())")
     for dark in (False, True):
-        visit.look(width, dark=dark)
-        visit.run("new Promise((done) => setTimeout(done, 300))")  # tables fold after the layout
-        assert visit.run("document.documentElement.scrollWidth") <= width
-        assert visit.run(OUTSIDE) == [] and visit.run(COLLIDING) == 0
+        own.look(width, dark=dark)
+        own.run("new Promise((done) => setTimeout(done, 300))")  # tables fold after the layout
+        assert own.run("document.documentElement.scrollWidth") <= width
+        assert own.run(OUTSIDE) == [] and own.run(COLLIDING) == 0
         cells = "[...document.querySelectorAll('#speedups tr[data-comparison] td')]"
-        assert visit.run(f"{cells}.filter((one) => !one.getBoundingClientRect().width).length") == 0
-    assert visit.run("document.querySelectorAll('#speedups table.dense thead th').length") == 22, (
+        assert own.run(f"{cells}.filter((one) => !one.getBoundingClientRect().width).length") == 0
+    assert own.run("document.querySelectorAll('#speedups table.dense thead th').length") == 22, (
         "differs in is one of them"
     )
-    folded = visit.run("document.querySelector('#speedups table').classList.contains('folded')")
+    folded = own.run("document.querySelector('#speedups table').classList.contains('folded')")
     assert folded == (width < 1280), "where they fit, tables are tables"
 
 
-def test_the_page_fits_on_paper(visit: Visit) -> None:
-    visit.look(A4, media="print")
-    assert visit.run("document.documentElement.scrollWidth") <= A4
-    assert visit.run("getComputedStyle(document.getElementById('filters')).display") == "none"
+def test_the_page_fits_on_paper(own: Visit) -> None:
+    own.look(A4, media="print")
+    assert own.run("document.documentElement.scrollWidth") <= A4
+    assert own.run("getComputedStyle(document.getElementById('filters')).display") == "none"
 
 
 def test_mark_up_in_names_is_shown_as_text(browser: Browser, tmp_path: Path) -> None:
-    made = api.make_all([hostile_campaign(tmp_path / "c")]).report
+    made = page_of(hostile_campaign(tmp_path / "c"))
     with browser.visit(made) as visit:
         assert visit.complaints == [] and visit.requests == [made.as_uri()]
         assert visit.run("document.querySelectorAll('img, iframe, object').length") == 0
@@ -307,7 +332,7 @@ def test_hostile_names_in_drawings_are_text(browser: Browser, tmp_path: Path) ->
         for index, provider in enumerate((HOSTILE, "akamai"))
         for name in ("BL", "WS")
     ]
-    made = api.make_all([write_campaign(tmp_path / "c", downloads)]).report
+    made = page_of(write_campaign(tmp_path / "c", downloads))
     with browser.visit(made) as visit:
         choose(visit, "show-colour", "provider")
         assert HOSTILE in visit.run("document.querySelector('[data-drawn]').textContent")

@@ -200,7 +200,7 @@ def every(seconds: float, look: Callable[[], None]) -> Callable[[], None]:
 
 def test_the_limit_is_never_exceeded(world: World, tmpfs: Tmpfs, tmp_path: Path, repeats: Repeats) -> None:
     """Captures of clean runs go, and all KPIs are there in the end."""
-    limit_mb, iterations = repeats(quick=4, soak=32), repeats(quick=6, soak=110)
+    limit_mb, iterations = repeats(quick=4, soak=32), repeats(quick=5, soak=110)
     samples: list[int] = []
     end = every(0.2, lambda: samples.append(tmpfs.used()))
     fields = f'iterations = {iterations}\ndisk = {{ limit = "{limit_mb} MB", reserve = "1 MB" }}'

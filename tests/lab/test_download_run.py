@@ -216,11 +216,18 @@ def test_the_aliases_of_a_name_are_kept(world: World, tmp_path: Path) -> None:
     assert {row.cnames for row in recorded(tmp_path)} == {'["edge.example"]'}
 
 
-def test_captures_hold_whole_connections(world: World, tmp_path: Path) -> None:
-    run(world, campaign(), world.targets("a.example"), tmp_path)
-    for row in recorded(tmp_path):
+@pytest.fixture(scope="module")
+def finished(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished campaign with one target; not to be changed."""
+    folder = tmp_path_factory.mktemp("finished")
+    run(world, campaign(), world.targets("a.example"), folder)
+    return folder
+
+
+def test_captures_hold_whole_connections(world: World, finished: Path) -> None:
+    for row in recorded(finished):
         assert row.capture is not None
-        command = ["tcpdump", "-nr", str(plain(tmp_path / row.capture)), f"port {row.local_port}"]
+        command = ["tcpdump", "-nr", str(plain(finished / row.capture)), f"port {row.local_port}"]
         lines = process.run(command).stdout.splitlines()
         if row.client == "requests":
             assert "Flags [S" in lines[0], lines[0]
@@ -253,9 +260,9 @@ def test_a_disturbed_run_is_made_again(world: World, tmp_path: Path) -> None:
     assert len({r.capture for r in rows} | {r.capture for r in thrown}) == 6
 
 
-def test_what_a_folder_refuses(world: World, tmp_path: Path) -> None:
+def test_what_a_folder_refuses(world: World, finished: Path, tmp_path: Path) -> None:
     targets = world.targets("a.example")
-    run(world, campaign(), targets, tmp_path)
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     for changed, other, places in (
         (campaign(seed=2), targets, ()),
         (campaign(budget=11), targets, ()),
@@ -300,10 +307,10 @@ def test_a_campaign_stops_when_its_intervals_are_narrow_enough(world: World, tmp
         assert "stopping" not in environment(journals)
 
 
-def test_comparisons_may_be_added_to_a_finished_campaign(world: World, tmp_path: Path) -> None:
+def test_comparisons_may_be_added_to_a_finished_campaign(world: World, finished: Path, tmp_path: Path) -> None:
     """They are no part of the plan: the same folder takes them, and downloads nothing again."""
     targets = world.targets("a.example")
-    run(world, campaign(), targets, tmp_path)
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     downloads = recorded(tmp_path)
     before = description.read(tmp_path)
     assert before is not None and before == campaign().for_analysis()

@@ -57,22 +57,25 @@ END
 
 DOWNLOADS = """
 import json, sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from downloader import clients
 from downloader.client import DownloadRequest
 from tests.contract._programs import Programs
 
-found = []
-with Programs() as programs:
+def ended(client):
+    found = []
     for address in sys.argv[2:]:
-        for client in clients.ALL.values():
-            request = DownloadRequest(
-                url="https://files.example/x", address=address, port=443, ca_file=Path(sys.argv[1]), budget_s=4.0,
-                max_bytes=None, user_agent="upshift-test", allowed=("198.18.0.0/15",),
-            )
-            result = programs.call(client, request)
-            found.append((client.name, address, result.failure, result.failure_code, result.failure_detail))
-print(json.dumps(found))
+        request = DownloadRequest(
+            url="https://files.example/x", address=address, port=443, ca_file=Path(sys.argv[1]), budget_s=4.0,
+            max_bytes=None, user_agent="upshift-test", allowed=("198.18.0.0/15",),
+        )
+        result = programs.call(client, request)
+        found.append((client.name, address, result.failure, result.failure_code, result.failure_detail))
+    return found
+
+with Programs() as programs, ThreadPoolExecutor() as threads:
+    print(json.dumps([one for found in threads.map(ended, clients.ALL.values()) for one in found]))
 """
 
 LOOKUPS = """

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.cells import cells
 from tests.lab import _fault_world as campaigns
 from tests.topologies import server, topology
 
@@ -32,6 +33,7 @@ ONE = '[[configurations]]\nname = "X"\n'
 CSV = 'name = "c"\nlab = "LAB"\ntargets = "t.csv"\n'
 GOOD_ROW = "domain,url,provider\na.example,https://a.example/x,other\n"
 
+# Sentences that only `make soak` looks for here are in tests/unit/test_downloader_campaign.py and test_targets.py, too.
 FILES: dict[str, tuple[str, str]] = {
     "unknown factor": (
         HEAD + ONE + 'client = "requests"\nlevels = { pacing = "on" }\n',
@@ -120,7 +122,14 @@ def out(world: Any) -> Iterator[Path]:
     assert not world.processes()
 
 
-@pytest.mark.parametrize("fault", FILES)
+@cells(
+    "fault",
+    every=FILES,
+    quick=[
+        *("unknown factor", "wrong field", "missing topology", "missing targets", "unknown vantage point"),
+        *("nobody to reach", "budget below a run", "limit below a run"),
+    ],
+)
 def test_a_broken_campaign_file(world: Any, out: Path, fault: str) -> None:
     text, said = FILES[fault]
     world.write("c.toml", text.replace("LAB", str(world.folder / "tiny.toml")))
@@ -129,7 +138,7 @@ def test_a_broken_campaign_file(world: Any, out: Path, fault: str) -> None:
     assert done.stderr.count("\n") == 1, "told before a lab is built"
 
 
-@pytest.mark.parametrize("fault", TABLES)
+@cells("fault", every=TABLES, quick=["columns", "no text"])
 def test_a_broken_target_list(world: Any, out: Path, fault: str) -> None:
     text, said = TABLES[fault]
     world.write("c.toml", CSV.replace("LAB", str(world.folder / "tiny.toml")))

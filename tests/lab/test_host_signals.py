@@ -298,7 +298,7 @@ def test_status_watch_in_a_terminal(host: Host) -> None:
             env=environment,
             text=True,
         )
-        time.sleep(6)
+        time.sleep(4.5)  # it looks every two seconds
         assert host.ask("stop", host.out).returncode == 0
         shown, _ = watched.communicate(timeout=120)
     finally:

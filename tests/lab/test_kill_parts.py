@@ -129,6 +129,7 @@ KILLS = 5
 """Campaigns in which a client is killed, until the run in which that happened was not void; on a busy host some are."""
 
 
+@pytest.mark.soak  # test_download_run: a client that dies is a record
 def test_a_client(world: Any) -> None:
     """A client that dies is a record, which says of what."""
 

@@ -140,7 +140,8 @@ def victims(alive: Mapping[int, str], generator: random.Random) -> list[tuple[in
     return [(pid, alive[pid]) for pid in (generator.choice(by_part[part]) for part in parts)]
 
 
-@cells("cell", every=range(12), quick=[0])
+@pytest.mark.soak  # test_kill_host hits any part of a campaign on a host, test_kill_parts each part of one in a lab
+@pytest.mark.parametrize("cell", range(12))
 def test_any_part_is_killed_at_a_random_moment(world: Any, cell: int, iterations: int, repeats: Repeats) -> None:
     """SIGKILL of any process of the campaign, or of two at once. With `test_kill_host`, 1,000 kills in `make soak`."""
     seed = int(os.environ.get(SEED, cell))

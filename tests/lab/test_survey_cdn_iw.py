@@ -117,6 +117,7 @@ def test_every_window_is_there(lab: Lab) -> None:
         assert (flight.size, flight.more, flight.fin) == (size, True, False), (target.domain, flight)
 
 
+@pytest.mark.soak  # the survey above sees it, too
 def test_the_unfit_vantage_point_sees_one_segment_of_each(lab: Lab) -> None:
     """Counted by raw packets; where a busy host lets a server answer only a round trip later, two pass."""
 

@@ -133,6 +133,7 @@ def test_the_sweep_of_windows(lab: Lab, tmp_path: Path, repeats: Repeats, window
                 assert (record.iw_kind, record.iw_segments) == ("segments", window), record
 
 
+@pytest.mark.soak  # test_survey_cdn_iw: one beside fit ones
 def test_an_unfit_vantage_point_is_marked(lab: Lab, tmp_path: Path) -> None:
     source = targets(tmp_path / "t.csv", ["http://iw-32.www.nginx.example/a.bin"])
     control = "http://iw-10.www.nginx.example/a.bin=10"
@@ -193,6 +194,7 @@ def test_a_sample_has_the_shares_of_the_population(lab: Lab, tmp_path: Path) -> 
     assert ten["low"] <= HOSTS[10] / sum(HOSTS.values()) <= ten["high"]
 
 
+@pytest.mark.soak  # test_survey_iw_population: the rates, the block list and an opt-out, of fewer hosts
 def test_manners_and_an_opt_out(lab: Lab, tmp_path: Path) -> None:
     """The rates hold; no packet goes to a blocked host, nor to one that opted out."""
     out, opted, blocked = tmp_path / "iw.parquet", tmp_path / "opt-out", tmp_path / "blocked"
@@ -259,7 +261,7 @@ def test_kills_lose_nothing(lab: Lab, tmp_path: Path, repeats: Repeats) -> None:
     ]
     argv = [*UPSHIFT, "survey", "iw", "-o", str(out), *CONTACT, "--json", *map(str, arguments)]
     chance = random.Random(1)
-    kills = repeats(quick=5, soak=100)
+    kills = repeats(quick=3, soak=100)
     for _ in range(kills):
         child = lab.place("V").start(argv, stdout=tmp_path / "stdout", stderr=tmp_path / "stderr")
         time.sleep(chance.uniform(0.3, 2.5 if kills < 10 else 1.5))  # 100 kills should meet a survey that still runs

@@ -24,8 +24,6 @@ pytestmark = [
 ]
 
 WINDOWS = (1, 4, 10, 32, 100)
-MANY = 60
-"""Hosts of the survey that is killed; they have the kernel's window of 10."""
 
 
 def address(window: int) -> str:
@@ -99,12 +97,13 @@ def test_after_kills_the_same_command_goes_on_and_nothing_is_left(
     world: World, tmp_path: Path, isolation: str, repeats: Repeats
 ) -> None:
     before, out = world.fingerprint(), tmp_path / "iw.parquet"
-    source = listed(tmp_path / "targets.csv", [f"198.19.1.{number}" for number in range(1, MANY + 1)])
+    many = repeats(quick=30, soak=60)  # they have the kernel's window of 10
+    source = listed(tmp_path / "targets.csv", [f"198.19.1.{number}" for number in range(1, many + 1)])
     command = [*arguments(isolation, source, out), "--rate", "20"]
     chance, kills = random.Random(isolation), repeats(quick=2, soak=100)
     for _ in range(kills):
         running = world.upshift(*command)
-        time.sleep(chance.uniform(0.5, 5.0 if kills < 10 else 2.5))  # 100 kills should meet a survey that still runs
+        time.sleep(chance.uniform(0.5, 2.5))  # 100 kills should meet a survey that still runs
         os.kill(running.pid, signal.SIGKILL)
         running.communicate(timeout=30)
         world.wait_for_guardians()
@@ -113,7 +112,7 @@ def test_after_kills_the_same_command_goes_on_and_nothing_is_left(
     _, complaint = running.communicate(timeout=120)
     assert running.returncode == 0, complaint
     found = records(out)
-    assert len(found) == len({record.domain for record in found}) == MANY
+    assert len(found) == len({record.domain for record in found}) == many
     assert {(record.verdict, record.iw_segments) for record in found} == {("limited", 10)}
     world.wait_for_guardians()
     assert world.changes(before) == {}

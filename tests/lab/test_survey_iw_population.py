@@ -137,7 +137,7 @@ def test_a_full_scan_and_100_draws_of_it(lab: Lab, tmp_path: Path, hosts: int, s
     assert min(inside.values()) >= 90, inside
 
 
-@cells("divisor", every=[1, 10], quick=[10])
+@cells("divisor", every=[1, 10, 20], quick=[20])
 def test_shares_per_mime_type(lab_host: Path, tmp_path: Path, divisor: int) -> None:
     """A survey of objects; each is the largest of its domain and type."""
     source, out, file = tmp_path / "objects.csv", tmp_path / "iw.parquet", tmp_path / "iwtypes.toml"

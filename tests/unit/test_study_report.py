@@ -259,7 +259,7 @@ def test_a_figure_has_a_mark_for_each_cell(tmp_path: Path, text: str) -> None:
     for plot in plots:
         cells = [cell for cell in made.cells_of(plot.figure.metric, quick=True) if cell.matches(plot.figure.only)]
         assert len(plot.rows) == len(cells)
-        assert figures.draw(plot, "png").startswith(b"\x89PNG")
+        assert figures.draw(plot, "png")["png"].startswith(b"\x89PNG")
 
 
 def test_panels_that_share_an_axis_show_all_of_their_bars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json as json_format
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,7 @@ import typer
 from core import terminal as progress_display
 from core.errors import IncompleteError, UsageError
 from core.files.disk import size_text
+from core.options import with_options
 
 if TYPE_CHECKING:
     from analysis.evidence import Inspection
@@ -26,10 +27,63 @@ _MOST_NAMED = 20
 """Most lost captures that are listed by name."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectOptions:
+    """What is read, with which means."""
+
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Captures read at once. Default: one per core.")] = (
+        None
+    )
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again",
+            help="Read all captures that were not dropped, and name those that are missing. Default: only those in "
+            "which this very code has not looked yet, right after the measurement run.",
+        ),
+    ] = False
+    captures: Annotated[
+        str | None,
+        typer.Option(
+            metavar="s3://BUCKET/PREFIX",
+            help="Read captures from S3 (credentials, region and AWS_ENDPOINT_URL as for the AWS SDKs). Default: DIR.",
+        ),
+    ] = None
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="tcp://HOST:8786",
+            help="Read captures by the workers of this Dask scheduler (extra scale), which have the same Upshift and "
+            "see DIR under the same path. Default: threads of this machine.",
+        ),
+    ] = None
+
+    @contextmanager
+    def means(self) -> Iterator[dict[str, Any]]:
+        """The arguments of `inspect_campaign` that these are."""
+        if self.scheduler is not None and self.jobs is not None:
+            what = "it is for threads of this machine"
+            raise UsageError(what, where="--jobs", remedy="leave it out with --scheduler")
+        means: dict[str, Any] = {"jobs": self.jobs, "again": self.again}
+        if self.captures is not None:
+            from analysis.evidence.s3 import InS3
+
+            means["captures"] = InS3.of(self.captures)
+        if self.scheduler is None:
+            yield means
+        else:
+            from analysis.evidence.cluster import Cluster
+
+            with Cluster(self.scheduler) as cluster:
+                yield {**means, "cluster": cluster}
+
+
+@with_options
 def inspect(
     folders: Annotated[
         list[Path], typer.Argument(metavar="DIR", help="Campaign folders: what `upshift run` writes to --out.")
     ],
+    *,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -38,32 +92,7 @@ def inspect(
             "campaign (upshift run --here). Journals and captures stay where they are.",
         ),
     ] = None,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="Captures read at once. Default: one per core.")
-    ] = None,
-    again: Annotated[
-        bool,
-        typer.Option(
-            "--again",
-            help="Read all captures that were not dropped, and name those that are missing. Default: only those in "
-            "which this very code has not looked yet, right after the measurement run.",
-        ),
-    ] = False,
-    captures: Annotated[
-        str | None,
-        typer.Option(
-            metavar="s3://BUCKET/PREFIX",
-            help="Read captures from S3 (credentials, region and AWS_ENDPOINT_URL as for the AWS SDKs). Default: DIR.",
-        ),
-    ] = None,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(
-            metavar="tcp://HOST:8786",
-            help="Read captures by the workers of this Dask scheduler (extra scale), which have the same Upshift and "
-            "see DIR under the same path. Default: threads of this machine.",
-        ),
-    ] = None,
+    options: InspectOptions,
     json: Annotated[bool, typer.Option("--json", help="Progress and one result per folder as JSON lines.")] = False,
 ) -> None:
     """Make downloads.parquet with KPIs and the proof of treatment again, from journals and captures.
@@ -77,24 +106,13 @@ def inspect(
     if out is not None:
         link_together(folders, out)
         folders = [out]
-    if captures is not None and len(folders) > 1:
+    if options.captures is not None and len(folders) > 1:
         raise UsageError("a prefix has captures of one folder", where="--captures", remedy="inspect one DIR at a time")
-    if scheduler is not None and jobs is not None:
-        raise UsageError("it is for threads of this machine", where="--jobs", remedy="leave it out with --scheduler")
     inspections = []
-    with contextlib.ExitStack() as stack:
-        options: dict[str, Any] = {"factors": FACTORS, "jobs": jobs, "again": again}
-        if captures is not None:
-            from analysis.evidence.s3 import InS3
-
-            options["captures"] = InS3.of(captures)
-        if scheduler is not None:
-            from analysis.evidence.cluster import Cluster
-
-            options["cluster"] = stack.enter_context(Cluster(scheduler))
+    with options.means() as means:
         for folder in folders:
             with progress_display.show_progress(as_json=json) as progress:
-                inspections.append(inspect_campaign(folder, progress=progress, **options))
+                inspections.append(inspect_campaign(folder, factors=FACTORS, progress=progress, **means))
             typer.echo(dumps(asdict(inspections[-1])) if json else inspections[-1].sentence())
     require_evidence(inspections)
 

@@ -54,15 +54,10 @@ def gather(
         dead_labs: names of labs that were killed and left files.
     """
     before = host_environment.cpu_times()
-    names = (*PACKAGES, *OUR_BINARIES)
     with ThreadPoolExecutor(max_workers=4) as pool:
-        versions = pool.map(_version, names)
-        kinds = {name: kind for name, kind in KINDS.items() if kind.version is not None}
-        checked = pool.map(_server, kinds.values())
+        programs = {name: pool.submit(_version, name) for name in (*PACKAGES, *OUR_BINARIES)}
+        servers = {name: pool.submit(_server, kind) for name, kind in KINDS.items() if kind.version is not None}
         probes = {name: pool.submit(probe) for name, probe in PROBES.items()}
-        probed = {name: probe.result() for name, probe in probes.items()}
-        programs = dict(zip(names, versions, strict=True))
-        servers = dict(zip(kinds, checked, strict=True))
     wakeups = cpu.measure_wakeups(sample_s)
     after = host_environment.cpu_times()
     with cpu.keep_cpus_awake() as cpus_awake:
@@ -73,11 +68,11 @@ def gather(
         python=sys.version_info[:3],
         kernel=platform.release(),
         root=os.geteuid() == 0,
-        probed=probed,
+        probed={name: probe.result() for name, probe in probes.items()},
         native=_import("upshift_native"),
         trustme=_import("trustme"),
-        programs=programs,
-        servers=servers,
+        programs={name: found.result() for name, found in programs.items()},
+        servers={name: found.result() for name, found in servers.items()},
         clients={client.name: client.missing() for client in clients},
         ceilings=ceilings,
         busy_share=busy_share,

@@ -130,17 +130,7 @@ def _check_server(topology: Topology, server: Server, domains: set[str], require
     require(served, f"{at}.files", "missing", 'add one, such as { path = "/a.bin", size = "2 MB" }')
     fair = not (server.pretends_quic and server.quic)
     require(fair, f"{at}.pretends_quic", "the server has QUIC", "add quic = false, or remove this field")
-    for file in server.files:
-        require(
-            bool(_FILE.fullmatch(file.path)),
-            f"{at}.files",
-            f"{file.path!r} is not a valid path",
-            "use /folder/name.bin",
-        )
-        _check_number(require, f"{at}.files.size", partial(parse_size, file.size), 1, 1_000_000_000)
-        sends = file.send != Sending()
-        require(not sends or server.web_server == "sender", f"{at}.files.send", *_SENDER_ONLY)
-        _check_sending(require, f"{at}.files.send", file.send)
+    _check_files(server, f"{at}.files", require)
     if (held := server.quic_stream_buffer) is not None:
         _check_number(require, f"{at}.quic_stream_buffer", partial(parse_size, held), 4096, 1_000_000_000)
     _check_window(require, f"{at}.initcwnd", server.initcwnd)
@@ -171,6 +161,15 @@ def _check_server(topology: Topology, server: Server, domains: set[str], require
     if server.edge:
         require(server.fault is None, f"{at}.fault", "an edge cannot have a fault", "remove edge or fault")
         _check_path(require, f"{at}.edge", server.edge.path)
+
+
+def _check_files(server: Server, at: str, require: _Require) -> None:
+    for file in server.files:
+        require(bool(_FILE.fullmatch(file.path)), at, f"{file.path!r} is not a valid path", "use /folder/name.bin")
+        _check_number(require, f"{at}.size", partial(parse_size, file.size), 1, 1_000_000_000)
+        sends = file.send != Sending()
+        require(not sends or server.web_server == "sender", f"{at}.send", *_SENDER_ONLY)
+        _check_sending(require, f"{at}.send", file.send)
 
 
 def _check_path(require: _Require, at: str, path: PathSpec) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import Any
 
@@ -27,11 +27,8 @@ def _over_time(scans: Sequence[Scan], beside: bool) -> ChartTable:
     for day, records in sorted(_by_day(kept).items()):
         for scheme in ("http", "https"):
             counts = Counter(name for r in records if r.scheme == scheme and (name := bucket(r)) is not None)
-            if not counts:
-                continue
-            for name in (*COMMON, OTHERS):
-                share = wilson(counts[name], counts.total())
-                rows.append(("measured", day, scheme, name, *share_cells(share)))
+            if counts:
+                rows += [("measured", day, scheme, *cells) for cells in _windows(counts)]
     if beside:
         rows += [
             (figures.IN_THE_WILD, day, "http", "10", None, None, int(figures.paper_fact(what)) / 100, None, None)
@@ -45,6 +42,20 @@ def _over_time(scans: Sequence[Scan], beside: bool) -> ChartTable:
         rows=rows,
         notes=notes,
     )
+
+
+def _windows(counts: Counter[str]) -> Iterator[tuple[Any, ...]]:
+    """Each kind of window, and the cells of its share."""
+    for name in (*COMMON, OTHERS):
+        yield name, *share_cells(wilson(counts[name], counts.total()))
+
+
+def _percentages(rows: Sequence[dict[str, Any]]) -> tuple[list[float], list[list[float]]]:
+    """Shares of rows, and the lengths of their intervals below and above."""
+    shares = [(row["share"] or 0) * 100 for row in rows]
+    below = [max(0.0, share - row["low"] * 100) for row, share in zip(rows, shares, strict=True)]
+    above = [max(0.0, row["high"] * 100 - share) for row, share in zip(rows, shares, strict=True)]
+    return shares, [below, above]
 
 
 def _by_day(scans: Sequence[Scan]) -> dict[str, list[IwRecord]]:
@@ -68,11 +79,7 @@ def _draw_over_time(table: ChartTable, figure: Any) -> None:
         for name, colour in zip((*COMMON, OTHERS), COLOURS, strict=False):
             line = [row for row in here if row["window"] == name]
             days = [date.fromisoformat(row["date"]) for row in line]
-            heights = [row["share"] * 100 for row in line]
-            errors = [
-                [max(0.0, (row["share"] - row["low"]) * 100) for row in line],
-                [max(0.0, (row["high"] - row["share"]) * 100) for row in line],
-            ]
+            heights, errors = _percentages(line)
             style = {"color": colour, "marker": "o", "markersize": 4, "linewidth": 1.2, "capsize": 2}
             axis.errorbar(days, heights, yerr=errors, label=f"IW {name}" if name != OTHERS else name, **style)
         for row in rows:
@@ -108,9 +115,7 @@ def _samples(scans: Sequence[Scan], beside: bool) -> ChartTable:
     rows = []
     for number, scan in enumerate(kept):
         counts = Counter(name for record in scan.records if (name := bucket(record)) is not None)
-        for name in (*COMMON, OTHERS):
-            share = wilson(counts[name], counts.total())
-            rows.append((scan.path.name, "sample" if number else "full", name, *share_cells(share)))
+        rows += [(scan.path.name, "sample" if number else "full", *cells) for cells in _windows(counts)]
     if beside:
         enough = figures.paper_fact("sample that is enough for the shares of IPv4")
         notes.append(f"In the paper, a sample of {enough} % is enough for the shares of IPv4.")
@@ -134,11 +139,7 @@ def _draw_samples(table: ChartTable, figure: Any) -> None:
     for number, scan in enumerate(samples):
         rows = [row for row in every_row if row["scan"] == scan and row["role"] == "sample"]
         at = [place - 0.3 + 0.6 * (number + 0.5) / len(samples) for place in range(len(names))]
-        shares = [(row["share"] or 0) * 100 for row in rows]
-        errors = [
-            [max(0.0, share - row["low"] * 100) for row, share in zip(rows, shares, strict=True)],
-            [max(0.0, row["high"] * 100 - share) for row, share in zip(rows, shares, strict=True)],
-        ]
+        shares, errors = _percentages(rows)
         colour = COLOURS[1 + number % (len(COLOURS) - 1)]
         axis.errorbar(at, shares, yerr=errors, fmt="o", markersize=3, capsize=2, color=colour, label=scan)
     axis.set_xticks(range(len(names)), [f"IW {name}" if name != OTHERS else name for name in names])
