@@ -1,4 +1,4 @@
-"""What our client programs share: arguments, the JSON document, the time budget, causes of failure, processor time."""
+"""What our client programs share: arguments, the JSON document, the time budget, and causes of failure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import http
 import ipaddress
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,59 +24,7 @@ from core.system.confine import NOBODY, confine, parse_user
 from core.system.this_host import system_bundle
 from core.untrusted import scrub
 from downloader.programs.body import Body
-
-_SCHEDSTAT = Path("/proc/thread-self/schedstat")
-"""Linux's Documentation/scheduler/sched-stats.rst: time on the processor [ns], time on a run queue [ns], timeslices."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """Up to one moment, of the calling thread. Other threads, such as one that hashes, do not count."""
-
-    cpu_s: float
-    """User and system time (CLOCK_THREAD_CPUTIME_ID)."""
-    run_delay_s: float | None
-    """Time that it was ready to run and waited for a processor; None if the kernel does not report it."""
-
-    @classmethod
-    def now(cls, schedstat: int | None = None) -> Usage:
-        """The calling thread's. `schedstat`: its open file, for a process that may open none any more."""
-        cpu_s = time.thread_time()
-        return cls(cpu_s=cpu_s, run_delay_s=_run_delay_s(schedstat))
-
-    def cpu_since(self, earlier: Usage) -> float:
-        """Time on a processor between two moments [s]."""
-        return round(self.cpu_s - earlier.cpu_s, 6)
-
-    def run_delay_since(self, earlier: Usage) -> float | None:
-        """Time on a run queue between two moments [s]."""
-        if self.run_delay_s is None or earlier.run_delay_s is None:
-            return None
-        return round(self.run_delay_s - earlier.run_delay_s, 6)
-
-
-def _run_delay_s(schedstat: int | None) -> float | None:
-    try:
-        text = _SCHEDSTAT.read_bytes() if schedstat is None else os.pread(schedstat, 100, 0)
-        return parse_run_delay(text.decode("ascii"))
-    except (OSError, UnicodeDecodeError):
-        return None
-
-
-def _open_schedstat() -> int | None:
-    try:
-        return os.open(_SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-
-
-def parse_run_delay(schedstat: str) -> float | None:
-    """The time on a run queue [s]; None for what is not such a line, and for zeros alone (no scheduler statistics)."""
-    words = schedstat.split()
-    if len(words) != 3 or not all(word.isdecimal() for word in words) or not any(map(int, words)):
-        return None
-    return int(words[1]) / 1e9
-
+from downloader.programs.processor import Usage, open_schedstat
 
 KEPT_HEADERS = frozenset(
     {"server", "via", "age", "x-cache", "cf-cache-status", "cf-mitigated", "alt-svc", "cache-status", "x-served-by"}
@@ -216,7 +162,7 @@ class Document:
         """
         self.options = options
         self._confines = confined
-        self._schedstat = _open_schedstat()
+        self._schedstat = open_schedstat()
         self._handshake = handshake
         self._body = Body(options.max_bytes, options.expected_bytes)
         self.is_over = False
