@@ -9,19 +9,20 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import upshift_native
 
 from analysis.captures.connection import Connection, Side
 from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.kpis import Value
-from analysis.captures.scan import CaptureReader, kpi_values, readable
-from core.files import disk, schemas, store
+from analysis.captures.scan import kpi_values, readable
 from core.untrusted import plain
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from core.files import store
 
 CONNECTION_KIND = "connections"
 """Kind of the Parquet table with one row per connection and its KPIs."""
@@ -57,6 +58,10 @@ def row(path: Path, connection: Connection) -> dict[str, Value]:
 @functools.cache
 def schema() -> pa.Schema:
     """Schema of the table of connections, with the unit of each column."""
+    import pyarrow as pa
+
+    from core.files import schemas
+
     arrow = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
     columns = [*IDENTITY, *((kpi.name, kpi.kind, kpi.unit) for kpi in KPIS.values())]
     fields = [pa.field(name, arrow[kind], metadata={"unit": unit} if unit else None) for name, kind, unit in columns]
@@ -66,6 +71,8 @@ def schema() -> pa.Schema:
 @contextmanager
 def table_writer(path: Path) -> Iterator[store.RowWriter]:
     """A writer of rows (see `row`), whose file appears atomically."""
+    from core.files import disk, store
+
     with disk.whole_file(path) as temporary, store.RowWriter(temporary, CONNECTION_KIND, schema()) as writer:
         yield writer
 
@@ -107,6 +114,10 @@ TRUE_CLASSES = ("", "new", "retransmission", "reordered", "duplicate", "keep_ali
 @functools.cache
 def packet_schema() -> pa.Schema:
     """Schema of the table of packets."""
+    import pyarrow as pa
+
+    from core.files import schemas
+
     names = pa.dictionary(pa.int8(), pa.string())
     columns = pa.schema(
         [
@@ -125,6 +136,10 @@ def packet_schema() -> pa.Schema:
 
 def write_packets(capture: Path, out: Path, *, rules: str = "4.0") -> tuple[int, list[str]]:
     """Writes one row per packet. Returns (rows, warnings). Raises UsageError if the file is not a capture."""
+    import pyarrow.parquet as pq
+
+    from core.files import disk
+
     with readable(capture):
         reader = upshift_native.PacketReader(capture, rules=rules)
     rows = 0
@@ -141,6 +156,8 @@ def write_packets(capture: Path, out: Path, *, rules: str = "4.0") -> tuple[int,
 
 def read_packets(capture: Path, *, rules: str = "4.0") -> pa.Table:
     """One row per packet, in memory: for captures of measurement runs. Raises UsageError if it is not a capture."""
+    import pyarrow as pa
+
     with readable(capture):
         reader = upshift_native.PacketReader(capture, rules=rules)
     batches = []
@@ -150,6 +167,9 @@ def read_packets(capture: Path, *, rules: str = "4.0") -> pa.Table:
 
 
 def _packets(batch: dict[str, bytes]) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     def numbers(name: str, kind: pa.DataType) -> pa.Array:
         values = batch[name]
         return pa.Array.from_buffers(kind, len(values) * 8 // kind.bit_width, [None, pa.py_buffer(values)])
@@ -171,6 +191,10 @@ def _packets(batch: dict[str, bytes]) -> pa.Table:
     ]
     return pa.Table.from_arrays(columns, schema=packet_schema())
 
+
+if TYPE_CHECKING:
+    from analysis.captures.connection import Connection
+    from analysis.captures.scan import CaptureReader
 
 SUMMARY_COLUMNS = (
     ("mean_throughput", "Mbit/s", 2),

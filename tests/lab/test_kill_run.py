@@ -41,12 +41,18 @@ COUNTERS = re.compile(
 """Sysctls that count or change by themselves."""
 
 
+def stat_fields(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from the state on (proc(5): field 3): parent second, start twentieth."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+
+
 class Host:
     """What the host has, as far as a lab could change it, and which namespaces our processes were in."""
 
     def __init__(self, world: Any) -> None:
         self.world = world
         self.own = Path("/proc/self/ns/net").readlink()
+        self.began_ticks = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
         self.namespaces: set[str] = set()
         self.before = self.look()
 
@@ -67,9 +73,18 @@ class Host:
                     continue
 
     def _stranger(self, entry: Path) -> bool:
-        """Whether a process belongs to another lab on this machine: the kernel gives numbers of namespaces again."""
+        """Whether a process belongs to another lab or host here: the kernel gives numbers of namespaces again.
+
+        What we left behind is ours or init's child; the first of a stranger's ancestors is older than this test.
+        """
         found = re.findall(rb"UPSHIFT_(?:LAB|STATE_DIR)=([^\0]*)", (entry / "environ").read_bytes())
-        return bool(found) and not any(bytes(self.world.state) in value for value in found)
+        if found:
+            return not any(bytes(self.world.state) in value for value in found)
+        ancestors = [int(entry.name)]
+        while (parent := int(stat_fields(ancestors[-1])[1])) > 1:
+            ancestors.append(parent)
+        first_ticks = int(stat_fields(ancestors[-1])[19])
+        return os.getpid() not in ancestors and first_ticks < self.began_ticks
 
     def check(self) -> None:
         after = self.look()
