@@ -61,14 +61,15 @@ _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 """Landlock's version -> how many rights to files it knows; later ones know those of 5."""
 
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000  # linux/seccomp.h; refused with the error in the low bits
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _GIVE = 0x20, 0x15, 0x35, 0x45, 0x06  # linux/bpf_common.h
 _NEW_THREAD = 0x10000  # CLONE_THREAD of linux/sched.h
 _CLONE3 = 435
 _MACHINES = {
-    "x86_64": (0xC000003E, 56, (57, 58, 59, 322, 272, 308, 101)),
-    "aarch64": (0xC00000B7, 220, (221, 281, 97, 268, 117)),
+    "x86_64": (0xC000003E, 116, 56, (57, 58, 59, 322, 272, 308, 101)),
+    "aarch64": (0xC00000B7, 159, 220, (221, 281, 97, 268, 117)),
 }
-"""Machine -> its AUDIT_ARCH (linux/audit.h), clone(2), and what is refused: fork, vfork, execve, execveat, unshare,
-setns, ptrace. RLIMIT_NPROC would not do: it counts threads, and all processes of the user."""
+"""Machine -> its AUDIT_ARCH (linux/audit.h), setgroups(2), clone(2), and what clients are refused: fork, vfork, execve,
+execveat, unshare, setns, ptrace. RLIMIT_NPROC would not do: it counts threads, and all processes of the user."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -136,8 +137,6 @@ def capabilities(which: str) -> int:
 
 _NET_RAW, _SET_BOUNDING = 1 << 13, 1 << 8  # linux/capability.h
 _LEAVE_ROOT = 1 << 6 | 1 << 7 | _SET_BOUNDING  # CAP_SETGID, CAP_SETUID, CAP_SETPCAP
-_SETGROUPS = {"x86_64": (0xC000003E, 116), "aarch64": (0xC00000B7, 159)}
-"""Machine -> its AUDIT_ARCH, and setgroups(2)."""
 
 
 def with_net_raw_only(status: str, uid_map: str) -> tuple[str, ...]:
@@ -173,11 +172,10 @@ def become_with_net_raw_only(argv: Sequence[str]) -> None:
     _drop_bounding(but=_NET_RAW)
     _keep_capabilities(_NET_RAW)
     _restrict(_BIND_TCP | _CONNECT_TCP, None, dict.fromkeys([*_SYSTEM, "/etc/passwd", "/etc/group"], _READ | _EXECUTE))
-    if (found := _SETGROUPS.get(platform.machine())) is not None:
-        architecture, call = found
-        load, equal, give = 0x20, 0x15, 0x06
-        steps = [(load, 0, 0, 4), (equal, 0, 3, architecture), (load, 0, 0, 0), (equal, 0, 1, call)]
-        _filter([*steps, (give, 0, 0, _REFUSE), (give, 0, 0, _ALLOW)])  # refused with error 0
+    if (found := _MACHINES.get(platform.machine())) is not None:
+        architecture, setgroups, *_ = found
+        steps = [(_LOAD, 0, 0, 4), (_EQUAL, 0, 3, architecture), (_LOAD, 0, 0, 0), (_EQUAL, 0, 1, setgroups)]
+        _filter([*steps, (_GIVE, 0, 0, _REFUSE), (_GIVE, 0, 0, _ALLOW)])  # refused with error 0
     os.execvp(argv[0], list(argv))  # noqa: S606 - replacing this process is its purpose
 
 
@@ -273,27 +271,26 @@ def _system_calls(machine: str) -> list[tuple[int, int, int, int]] | None:
     """
     if machine not in _MACHINES:
         return None
-    architecture, clone, refused = _MACHINES[machine]
-    load, equal, at_least, any_bit, give = 0x20, 0x15, 0x35, 0x45, 0x06  # linux/bpf_common.h
+    architecture, _, clone, refused = _MACHINES[machine]
     allow, refuse, unknown = _ALLOW, _REFUSE | errno.EPERM, _REFUSE | errno.ENOSYS
     # Jumps are counted from the end, where the three verdicts are: allow, refuse, unknown.
     steps: list[tuple[int, int, int | None, int | None]] = [
-        (load, 4, None, None),
-        (equal, architecture, None, refuse),
-        (load, 0, None, None),
+        (_LOAD, 4, None, None),
+        (_EQUAL, architecture, None, refuse),
+        (_LOAD, 0, None, None),
     ]
-    steps += [(at_least, 1 << 30, refuse, None)]  # the x32 numbers of x86_64
-    steps += [(equal, number, refuse, None) for number in refused]
+    steps += [(_AT_LEAST, 1 << 30, refuse, None)]  # the x32 numbers of x86_64
+    steps += [(_EQUAL, number, refuse, None) for number in refused]
     # clone3 has its flags in memory, where no filter sees them; without it the C library uses clone.
-    steps += [(equal, _CLONE3, unknown, None), (equal, clone, None, allow)]
-    steps += [(load, 16, None, None), (any_bit, _NEW_THREAD, allow, refuse)]
+    steps += [(_EQUAL, _CLONE3, unknown, None), (_EQUAL, clone, None, allow)]
+    steps += [(_LOAD, 16, None, None), (_ANY_BIT, _NEW_THREAD, allow, refuse)]
     verdicts = (allow, refuse, unknown)
 
     def jump(at: int, to: int | None) -> int:
         return 0 if to is None else len(steps) - at - 1 + verdicts.index(to)
 
     program = [(code, jump(at, yes), jump(at, no), value) for at, (code, value, yes, no) in enumerate(steps)]
-    return program + [(give, 0, 0, verdict) for verdict in verdicts]
+    return program + [(_GIVE, 0, 0, verdict) for verdict in verdicts]
 
 
 def _lower(limit: int, value: int) -> None:
