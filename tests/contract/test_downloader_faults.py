@@ -228,7 +228,7 @@ OTHERWISE: Mapping[tuple[str, str], tuple[FailureCode | None, int | None, str]] 
 
 
 UNNOTICED = {("quiche", row): _CUT for row in ("cut-data", "cut-after-body")}
-"""(client, row) -> why the download may be whole to it: quiche sees the second if our own end was acknowledged before."""
+"""(client, row) -> why the download may be whole to it. quiche sees the second if our end was acknowledged before."""
 
 
 @pytest.fixture(scope="module")
