@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.study.flows import CellRow, Flows, describe
+from analysis.study.flows import CellRow, Flows
 from core.files.study import StudyFigure
 from core.files.study_terms import KNOBS, METRICS
 from core.pictures import COLOURS, GRID, INK, canvas
@@ -66,8 +66,8 @@ def plan(flows: Flows) -> list[Plot]:
 
 def _rows(flows: Flows, figure: StudyFigure, metric: str) -> dict[tuple[str, ...], CellRow]:
     rows = {}
-    for cell in flows.study.cells_of(metric, quick=flows.quick):
-        if cell.matches(figure.only) and (row := describe(flows, metric, cell)).n:
+    for cell in flows.study.cells_of(metric):
+        if cell.matches(figure.only) and (row := flows.rows[metric, cell.key]).n:
             names = [getattr(figure.draw, place) for place in _PLACES]
             rows[tuple(cell.texts[name] if name else "" for name in names)] = row
     return rows

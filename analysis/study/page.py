@@ -77,8 +77,8 @@ def report(folder: Path) -> StudyReport:
     if not (folder / KEPT).is_dir():
         what = "this folder has no results of a study" if folder.is_dir() else "folder not found"
         raise UsageError(what, where=str(folder), remedy="name the folder of upshift study run")
-    study, quick = kept(folder)
-    data = flows.read(study, folder, quick=quick)
+    study = kept(folder)
+    data = flows.read(study, folder)
     made = StudyReport(
         flows=data,
         claims=claims.judge(data),
@@ -138,12 +138,12 @@ def _html(made: StudyReport, drawings: Sequence[tuple[str, Markup]], environment
     shown = dict.fromkeys([*(figure.metric for figure in study.figures), *(claim.metric for claim in study.claims)])
     samples = data.samples.values()
     facts = [
-        ("cells", len(study.cells(quick=data.quick))),
-        ("repetitions of each", data.repetitions),
+        ("cells", len(study.cells)),
+        ("repetitions of each", study.repetitions),
         ("ended well", sum(len(sample.repetitions) for sample in samples)),
         ("disturbed, left out", sum(sample.disturbed for sample in samples)),
         ("censored", sum(len(sample.censored_ms) for sample in samples)),
-        ("form", "quick" if data.quick else "whole"),
+        ("form", "quick" if study.is_quick else "whole"),
         *([("still to be made", data.left)] if data.left else []),
     ]
     return jinja.get_template("page").render(
@@ -153,7 +153,7 @@ def _html(made: StudyReport, drawings: Sequence[tuple[str, Markup]], environment
         marks=_MARKS,
         facts=[(name, str(value)) for name, value in facts],
         columns=study.columns,
-        repetitions=data.repetitions,
+        repetitions=study.repetitions,
         confidence=f"{100 * (1 - CHANCE / max(len(study.claims), 1)):.4g}",
         claims=claim_cells(made.claims),
         claim_sentence=claim_sentence(made.claims),

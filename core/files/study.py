@@ -201,18 +201,19 @@ STUDY_FILE = "study.toml"
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A study file that was checked."""
+    """A study file that was checked, in its whole or its quick form."""
 
     name: str
     source: str
     seed: int
     repetitions: int
-    quick_repetitions: int
+    """Of each cell."""
+    cells: tuple[Cell, ...]
+    short: Study | None = None
+    """The same with the cells and repetitions of `--quick`; None: this is that form."""
     lanes: tuple[str, ...]
     """Columns; cells that differ in one of them may be made side by side."""
     columns: tuple[str, ...]
-    whole: tuple[Cell, ...]
-    quick: tuple[Cell, ...]
     gain: Gain | None = None
     figures: tuple[StudyFigure, ...] = ()
     claims: tuple[Claim, ...] = ()
@@ -222,13 +223,18 @@ class Study:
     files: Mapping[str, str] = field(default_factory=dict)
     """Name -> text of the study file (`STUDY_FILE`) and of its tables."""
 
-    def cells(self, *, quick: bool = False) -> tuple[Cell, ...]:
-        """All cells, or those of `--quick`."""
-        return self.quick if quick else self.whole
+    def form(self, *, quick: bool) -> Study:
+        """The whole study, or that of `--quick`."""
+        return self.short if quick and self.short else self
 
-    def gains(self, *, quick: bool = False) -> dict[tuple[str, ...], tuple[Cell, Cell, Cell]]:
+    @property
+    def is_quick(self) -> bool:
+        return self.short is None
+
+    @cached_property
+    def gains(self) -> Mapping[tuple[str, ...], tuple[Cell, Cell, Cell]]:
         """Key of a cell without the gain's column -> that cell, and the two whose times make its gain."""
-        return {} if self.gain is None else _gains(self.gain, self.cells(quick=quick))
+        return {} if self.gain is None else _gains(self.gain, self.cells)
 
     @cached_property
     def metrics(self) -> Mapping[str, StudyMetric]:
@@ -238,14 +244,12 @@ class Study:
     @cached_property
     def numeric(self) -> frozenset[str]:
         """The columns of cells whose values all are numbers."""
-        kinds = {column: {type(cell.values[column]) for cell in self.whole} for column in self.columns}
+        kinds = {column: {type(cell.values[column]) for cell in self.cells} for column in self.columns}
         return frozenset(column for column, types in kinds.items() if types <= {int, float})
 
-    def cells_of(self, metric: str, *, quick: bool = False) -> list[Cell]:
+    def cells_of(self, metric: str) -> Sequence[Cell]:
         """The cells of a metric: those of a gain lack the gain's column."""
-        if metric in METRICS:
-            return list(self.cells(quick=quick))
-        return [cell for cell, _, _ in self.gains(quick=quick).values()]
+        return self.cells if metric in METRICS else [cell for cell, _, _ in self.gains.values()]
 
 
 def _gains(gain: Gain, cells: Iterable[Cell]) -> dict[tuple[str, ...], tuple[Cell, Cell, Cell]]:

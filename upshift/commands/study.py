@@ -67,8 +67,8 @@ def list_studies(
     cells = [["study", "cells", "flows", "quick", "claims", "expected", "source"]]
     for path in (*sorted(SHIPPED.glob("*.toml")), *(files or ())):
         study = load(path, SHIPPED)
-        whole, quick = len(study.cells()), len(study.cells(quick=True))
-        numbers = (whole, whole * study.repetitions, quick * study.quick_repetitions, len(study.claims))
+        whole, quick = (len(one.cells) * one.repetitions for one in (study, study.form(quick=True)))
+        numbers = (len(study.cells), whole, quick, len(study.claims))
         rows = sum(len(one.rows) or 1 for one in study.expected)
         cells.append([study.name, *map(str, numbers), str(rows), study.source])
     to = terminal.console(sys.stdout)
@@ -106,13 +106,12 @@ def run(
     from downloader.control.stop_pause import parse_time
     from upshift.study.run import run_study
 
-    loaded = named(study)
+    loaded = named(study).form(quick=quick)
     end = math.inf if until is None else parse_time(until, where="--until", now=time.time())
     with show_progress(as_json=as_json) as progress:
         summary = run_study(
             loaded,
             out,
-            quick=quick,
             lanes=lanes,
             progress=progress,
             say=lambda line: typer.echo(line, err=True),
