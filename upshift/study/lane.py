@@ -97,8 +97,7 @@ class Lane:
 
         Raises EndedError as `once`.
         """
-        if self.client.running:
-            self.client.ask(op="alone")
+        self.client.ask(op="alone")
         self._set_path(knobs)
         if knobs.beside == "voice":
             self.client.ask(op="voice", address=self._main)
