@@ -160,15 +160,15 @@ def _html(made: StudyReport, drawings: Sequence[tuple[str, Markup]], environment
         drawings=drawings,
         expected=expected_cells(data, made.expected),
         expected_sentence=expected_sentence(made.expected),
-        tables=[(name, [list(rows[0]), *map(_values, rows)]) for name, rows in study.tables.items() if rows],
+        tables=[
+            (name, [list(rows[0]), *(list(row.values()) for row in rows)])
+            for name, rows in study.tables.items()
+            if rows
+        ],
         cells=[(metric, _metric_cells(data, metric, made.cells)) for metric in shown],
         environment=environment,
         version=core.__version__,
     )
-
-
-def _values(row: Mapping[str, str]) -> list[str]:
-    return list(row.values())
 
 
 def claim_sentence(judged: Sequence[Judged]) -> str:

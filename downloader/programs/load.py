@@ -164,12 +164,12 @@ class LoadClient:
         try:
             for load in both[:: -1 if wanted["rival_first"] else 1]:
                 load.start()
-            waited = Usage.now().run_delay_since(before) or 0.0
+            waited = Usage.now().waited_since(before) or 0.0
             while mine.left and time.monotonic() < until:
                 mine.acted, before = False, Usage.now()
                 self.sockets.turn(until)
                 if mine.acted:
-                    waited += Usage.now().run_delay_since(before) or 0.0
+                    waited += Usage.now().waited_since(before) or 0.0
             self._ended_ns = mine.ended_ns
             answer: dict[str, Any] = {
                 "outcome": "censored" if mine.left else "ok",

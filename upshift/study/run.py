@@ -24,9 +24,10 @@ from core.files.study_file import keep
 from core.files.study_terms import METRICS
 from core.outreach.ledger import Ledger, LedgerEntry
 from core.terminal import Progress
+from downloader.control.status import span
 from upshift.study.clients import EndedError
 from upshift.study.lane import CLIENT, Lane, RepetitionEnd
-from upshift.study.schedule import Agenda, LaneBlock, blocks, makespan, repetitions, spoken
+from upshift.study.schedule import Agenda, LaneBlock, blocks, makespan, repetitions
 from vantage.lab import control
 from vantage.lab.lab import Lab, open_lab
 
@@ -166,7 +167,7 @@ def _make_all(study: Study, ledger: StudyLedger, report: StudyProgress, *, lanes
     breakdowns = 0
     while (left := ledger.pending()) and time.time() < until:
         waiting, before = blocks(study, left), report.done
-        report.say(f"{len(left):,} flows to go, about {spoken(makespan(waiting, lanes))}")
+        report.say(f"{len(left):,} flows to go, about {span(makespan(waiting, lanes))}")
         try:
             with open_lab(TOPOLOGY, progress=report.progress) as lab:
                 make(lab, study, Agenda(waiting, until), lanes=lanes, report=report)

@@ -159,15 +159,6 @@ def makespan(waiting: Sequence[LaneBlock], lanes: int) -> float:
     return AROUND_S + now
 
 
-def spoken(seconds: float) -> str:
-    """A time for people."""
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    if seconds < 600:
-        return "{} min {} s".format(*divmod(round(seconds / 10) * 10, 60))
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
-
-
 def flow_s(knobs: Knobs) -> float:
     """About how long a repetition takes, with all that comes before the next [s]."""
     rtt, rate = knobs.rtt_ms / 1000, (knobs.rate_mbit or math.inf) * 1e6
