@@ -124,15 +124,10 @@ def _flat(value: Any, name: str = "") -> Iterable[list[str]]:
 
 
 def _html(made: StudyReport, drawings: Sequence[tuple[str, Markup]], environment: render.Cells) -> str:
-    sources = {"page": (resources.files("analysis.study") / "page.html.j2").read_text(encoding="utf-8")}
+    page = (resources.files("analysis.study") / "page.html.j2").read_text(encoding="utf-8")
     style = (resources.files("analysis.report") / "templates" / "report.css").read_text(encoding="utf-8")
-    jinja = jinja2.Environment(
-        loader=jinja2.DictLoader(sources),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    undefined = jinja2.StrictUndefined
+    jinja = jinja2.Environment(autoescape=True, undefined=undefined, trim_blocks=True, lstrip_blocks=True)
     jinja.filters["plain"] = plain
     study, data = made.flows.study, made.flows
     shown = dict.fromkeys([*(figure.metric for figure in study.figures), *(claim.metric for claim in study.claims)])
@@ -146,7 +141,7 @@ def _html(made: StudyReport, drawings: Sequence[tuple[str, Markup]], environment
         ("form", "quick" if study.is_quick else "whole"),
         *([("still to be made", data.left)] if data.left else []),
     ]
-    return jinja.get_template("page").render(
+    return jinja.from_string(page).render(
         name=study.name,
         source=study.source,
         style=Markup(style),  # noqa: S704 - ours

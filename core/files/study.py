@@ -160,14 +160,14 @@ class Gain:
     @property
     def metrics(self) -> Mapping[str, StudyMetric]:
         """`gain_ms`, `gain_percent`, and the times of both sides, e.g. `iw3_ms`."""
-        first, second = (f"{self.column} {value}" for value in self.values)
-        sides = [f"{self.column}{value}_ms".replace(".", "_") for value in self.values]
-        meanings = (
-            ("gain_ms", "ms", f"Time with {first} less that with {second}."),
-            ("gain_percent", "%", f"The same, of the time with {first}."),
-            *((name, "ms", f"Time with {side}.") for name, side in zip(sides, (first, second), strict=True)),
+        sides = [(f"{self.column}{value}_ms".replace(".", "_"), f"{self.column} {value}") for value in self.values]
+        (_, first), (_, second) = sides
+        metrics = (
+            StudyMetric("gain_ms", "ms", f"Time with {first} less that with {second}."),
+            StudyMetric("gain_percent", "%", f"The same, of the time with {first}."),
+            *(StudyMetric(name, "ms", f"Time with {side}.") for name, side in sides),
         )
-        return {name: StudyMetric(name, unit, meaning) for name, unit, meaning in meanings}
+        return {metric.name: metric for metric in metrics}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,16 +253,14 @@ class Study:
 
 
 def _gains(gain: Gain, cells: Iterable[Cell]) -> dict[tuple[str, ...], tuple[Cell, Cell, Cell]]:
-    sides: dict[tuple[str, ...], dict[str, Cell]] = {}
-    made: dict[tuple[str, ...], Cell] = {}
+    sides: dict[tuple[str, ...], tuple[Cell, dict[str, Cell]]] = {}
     for cell in cells:
         values = {column: value for column, value in cell.values.items() if column != gain.column}
         joint = Cell(values=values, knobs=cell.knobs)
-        sides.setdefault(joint.key, {})[text(cell.values[gain.column])] = cell
-        made.setdefault(joint.key, joint)
+        sides.setdefault(joint.key, (joint, {}))[1][cell.texts[gain.column]] = cell
     first, second = gain.values
     return {
-        key: (made[key], both[first], both[second]) for key, both in sides.items() if first in both and second in both
+        key: (joint, own[first], own[second]) for key, (joint, own) in sides.items() if first in own and second in own
     }
 
 
