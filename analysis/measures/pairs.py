@@ -55,6 +55,10 @@ class Samples:
     """The configurations over QUIC."""
     without_http3: frozenset[str] = frozenset()
     """Domains at which nothing was planned over QUIC."""
+    clients: Mapping[str, str] = field(default_factory=dict)
+    """Configuration -> its client; without those that no campaign describes."""
+    starved: Mask | None = None
+    """Whether the client waited for a CPU, by index in the dataset; None: unknown. See `ceilings.starved`."""
     _rows: dict[str, Codes] = field(default_factory=dict, init=False, repr=False)
     """Results of `rows_of`: rows of Table 2, as treated and as planned, and its parts by dose need the same."""
 
@@ -80,6 +84,8 @@ class Samples:
             durations=self.durations,
             quic=self.quic,
             without_http3=self.without_http3,
+            clients=self.clients,
+            starved=self.starved,
         )
 
     def parts(self, groups: Texts) -> dict[str, Samples]:
@@ -126,6 +132,8 @@ class Pairs:
     """The part of each pair."""
     durations: Mapping[str, Floats] = field(default_factory=dict)
     """`handshake` and `transfer` -> speed-up of each pair, NaN where unknown; only where TCP and QUIC are compared."""
+    starved: int = 0
+    """Pairs of two different clients of which one waited for a CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -171,7 +179,15 @@ def pair(samples: Samples, config: str, vs: str, *, runs: Mask | None = None) ->
         larger=larger,
         splits=splits,
         durations=durations,
+        starved=_starved(samples, pairs) if samples.clients.get(config) != samples.clients.get(vs) else 0,
     )
+
+
+def _starved(samples: Samples, pairs: Pairs) -> int:
+    if samples.starved is None:
+        return 0
+    config, vs = (samples.starved[samples.download[side]] for side in (pairs.config, pairs.vs))
+    return int(np.count_nonzero(config | vs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
