@@ -67,7 +67,7 @@ def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT)
         durations=_durations(dataset),
         quic=frozenset(d.configuration[d.transport.are(Transport.QUIC)].present()),
         without_http3=dataset.design.without_http3,
-        clients={one.name: one.client for one in dataset.design.configurations},
+        client=d.client,
         starved=d.starved == 1,
     )
 

@@ -55,10 +55,10 @@ class Samples:
     """The configurations over QUIC."""
     without_http3: frozenset[str] = frozenset()
     """Domains at which nothing was planned over QUIC."""
-    clients: Mapping[str, str] = field(default_factory=dict)
-    """Configuration -> its client; without those that no campaign describes."""
+    client: Texts | None = None
+    """This and `starved` by index in the dataset."""
     starved: Mask | None = None
-    """Whether the client waited for a CPU, by index in the dataset; None: unknown. See `ceilings.starved`."""
+    """Whether the client waited for a CPU, see `ceilings.starved`."""
     _rows: dict[str, Codes] = field(default_factory=dict, init=False, repr=False)
     """Results of `rows_of`: rows of Table 2, as treated and as planned, and its parts by dose need the same."""
 
@@ -84,7 +84,7 @@ class Samples:
             durations=self.durations,
             quic=self.quic,
             without_http3=self.without_http3,
-            clients=self.clients,
+            client=self.client,
             starved=self.starved,
         )
 
@@ -179,15 +179,17 @@ def pair(samples: Samples, config: str, vs: str, *, runs: Mask | None = None) ->
         larger=larger,
         splits=splits,
         durations=durations,
-        starved=_starved(samples, pairs) if samples.clients.get(config) != samples.clients.get(vs) else 0,
+        starved=_starved(samples, pairs),
     )
 
 
 def _starved(samples: Samples, pairs: Pairs) -> int:
-    if samples.starved is None:
+    """How many are of different clients of which one waited for a CPU."""
+    if samples.client is None or samples.starved is None:
         return 0
-    config, vs = (samples.starved[samples.download[side]] for side in (pairs.config, pairs.vs))
-    return int(np.count_nonzero(config | vs))
+    config, vs = (samples.download[side] for side in (pairs.config, pairs.vs))
+    do_differ = samples.client.codes[config] != samples.client.codes[vs]
+    return int(np.count_nonzero(do_differ & (samples.starved[config] | samples.starved[vs])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -19,7 +19,7 @@ from analysis.measures.rows import BIN_NAMES, MINIMUM_DOMAINS, Size, SpeedupRow,
 from analysis.report import findings
 from core.domain import Comparison, Role
 from tests.cells import examples
-from tests.unit.samples import Sample, slow_pair, speedup_row, table, table2
+from tests.unit.samples import Sample, slow_pair, speedup_row, table, table2, texts
 
 UNHURRIED = settings(deadline=None, max_examples=examples(60))
 """A shared machine may stop for a second: no deadline."""
@@ -416,10 +416,10 @@ def test_different_clients_on_a_busy_host_are_not_judged(starved: int, verdict: 
     samples = [one for i in range(40) for one in planned(1.0, float(rng.lognormal(0, 0.01)) * 1.5, f"d{i}")]
     waited = np.zeros(len(samples), dtype=np.bool_)
     waited[: 2 * starved : 2] = True
-    equal, differ = {"A": "requests", "B": "requests"}, {"A": "aioquic", "B": "requests"}
+    equal, differ = texts(["requests"] * len(samples)), texts(["aioquic", "requests"] * 40)
     rows = {
-        name: speedup.speedup_rows({"": dataclasses.replace(table(samples), clients=clients, starved=waited)}, [AB])[0]
-        for name, clients in {"equal": equal, "differ": differ}.items()
+        name: speedup.speedup_rows({"": dataclasses.replace(table(samples), client=client, starved=waited)}, [AB])[0]
+        for name, client in {"equal": equal, "differ": differ}.items()
     }
     assert (rows["equal"].verdict, rows["equal"].starved) == (Verdict.FASTER, 0), "their noise floor tells"
     assert (rows["differ"].verdict, rows["differ"].starved, rows["differ"].n) == (verdict, starved, 40)
