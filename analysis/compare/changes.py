@@ -31,6 +31,7 @@ from analysis.measures.statistics.intervals import (
     share_intervals,
 )
 from analysis.measures.statistics.tests import benjamini_hochberg, signed_rank
+from analysis.measures.verdicts import STARVED_SHARE
 from core.domain import Outcome, Role
 
 LEVEL = 0.05
@@ -100,19 +101,20 @@ class Change:
     """The configuration, or the comparison."""
     quantity: ChangedQuantity
     gates: bool
-    """Whether the exit code depends on it: warm-ups, noise floors and the effects of caches do not count."""
+    """Whether the exit code depends on it: warm-ups, noise floors, the effects of caches, and what a busy host slowed
+    (`busy`) do not count."""
     domains: int
-    a: float | None
+    a: float | None = None
     """Its value in A: s, Mbit/s, share (0 to 1) or speed-up. None if only bounds are known."""
-    b: float | None
+    b: float | None = None
     """Its value in B."""
-    change: float | None
+    change: float | None = None
     """For times, throughputs and speed-ups the ratio, above 1 if B is better; for shares B - A."""
-    low: float | None
+    low: float | None = None
     """Lower end of its 95 % interval; None below `MINIMUM_DOMAINS` domains."""
-    high: float | None
+    high: float | None = None
     """Upper end."""
-    p: float
+    p: float = 1.0
     """Signed-rank test over domains: did nothing move?"""
     q: float = 1.0
     """The same, adjusted for the number of rows (Benjamini-Hochberg)."""
@@ -139,14 +141,15 @@ def changes(
     names = [c.name for c in a.design.configurations]
     warmups = a.downloads.configuration[a.downloads.is_warmup].present()
     common = one.configurations & other.configurations
+    not_judged = {*warmups, *busy(a), *busy(b)}
     for name in (name for name in names if name in common):
-        gates = name not in warmups
+        gates = name not in not_judged
         rows.append(_ratio(name, quantity, one.costs(name), other.costs(name), domains, gates=gates))
         rows.append(_share(name, ChangedQuantity.OK, one.planned(name), other.planned(name), domains, gates=gates))
     theirs = {(c.config, c.vs) for c in b.design.comparisons}
     for comparison in (c for c in a.design.comparisons if (c.config, c.vs) in theirs):
         before, after = (side.speedups(comparison.config, comparison.vs) for side in (one, other))
-        gates = comparison.role is Role.EFFECT
+        gates = comparison.role is Role.EFFECT and not_judged.isdisjoint({comparison.config, comparison.vs})
         rows.append(_ratio(comparison.name, ChangedQuantity.SPEEDUP, before, after, domains, gates=gates))
         rows.append(
             _share(comparison.name, ChangedQuantity.FASTER, _faster(before), _faster(after), domains, gates=gates)
@@ -155,6 +158,19 @@ def changes(
     adjusted = benjamini_hochberg([change.p for change in rows]) if rows else []
     judged = (dataclasses.replace(change, q=q) for change, q in zip(rows, adjusted, strict=True))
     return [dataclasses.replace(change, verdict=_verdict(change, threshold)) for change in judged]
+
+
+def busy(data: Dataset) -> set[str]:
+    """Configurations of which more than a tenth of the downloads had a client that waited for a CPU: their times are
+    the host's."""
+    d = data.downloads
+    counts = [
+        np.bincount(d.configuration.codes[are], minlength=len(d.configuration.names))
+        for are in (d.starved == 1, d.starved >= 0)
+    ]
+    return {
+        name for name, waited, of in zip(d.configuration.names, *counts, strict=True) if waited > STARVED_SHARE * of
+    }
 
 
 def _faster(speedups: Values) -> Members:
@@ -227,7 +243,7 @@ def _ratio(name: str, quantity: ChangedQuantity, a: Values, b: Values, domains: 
     """The change of a cost (A / B, as less is better) or of a speed-up (B / A)."""
     numbers, of_domain, count = _both(a.unit, b.unit, domains)
     if not count:
-        return _nothing(name, quantity, gates=gates)
+        return Change(name=name, quantity=quantity, gates=gates, domains=0)
     of_a, of_b = (_medians(side, unit, len(of_domain)) for side, unit in zip((a, b), numbers, strict=True))
     better, worse = (of_b, of_a) if quantity is ChangedQuantity.SPEEDUP else (of_a, of_b)
     with np.errstate(invalid="ignore"):
@@ -271,7 +287,7 @@ def _share(name: str, quantity: ChangedQuantity, a: Members, b: Members, domains
     """
     numbers, of_domain, count = _both(a.unit, b.unit, domains)
     if not count:
-        return _nothing(name, quantity, gates=gates)
+        return Change(name=name, quantity=quantity, gates=gates, domains=0)
     shares, ends, of_domains = [], [], []
     for side, unit in zip((a, b), numbers, strict=True):
         sizes = np.bincount(of_domain[unit[unit >= 0]])
@@ -311,13 +327,6 @@ def _correlation(a: Floats, b: Floats) -> float:
 
 def _distance(one: float, other: float, phi: float) -> float:
     return math.sqrt(max(0.0, one**2 - 2 * phi * one * other + other**2))
-
-
-def _nothing(name: str, quantity: ChangedQuantity, *, gates: bool) -> Change:
-    """No unit is in both."""
-    return Change(
-        name=name, quantity=quantity, gates=gates, domains=0, a=None, b=None, change=None, low=None, high=None, p=1.0
-    )
 
 
 def _verdict(change: Change, threshold: float) -> ChangeVerdict:
