@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,7 +16,7 @@ from core.files.config import STRICT, build, read_toml
 from core.files.description import Description
 from core.reach import ANYWHERE, IPNetwork, parse_prefixes
 from core.sequential import Rule
-from core.untrusted import contact_fault
+from core.untrusted import contact_fault, is_address
 from downloader import factors, quirks
 from downloader.campaign.configurations import (
     NAME,
@@ -359,10 +358,8 @@ def _check(entry: _File, where: str) -> None:
     if entry.iterations > MOST_ITERATIONS:
         raise fault(f"{entry.iterations} is above {MOST_ITERATIONS}, the limit", where, "iterations", "lower it")
     for server in entry.nameservers:
-        try:
-            ipaddress.ip_address(server)
-        except ValueError:
-            raise fault(f"{server!r} is not an IP address", where, "nameservers", "name servers by address") from None
+        if not is_address(server):
+            raise fault(f"{server!r} is not an IP address", where, "nameservers", "name servers by address")
     if entry.contact is None and entry.lab is None:
         raise fault("required when real servers are measured", where, "contact", "write an e-mail address")
     if entry.contact is not None and (why := contact_fault(entry.contact, closed=entry.lab is not None)) is not None:
