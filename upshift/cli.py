@@ -238,6 +238,11 @@ def main() -> None:
     """
     signals.install()
     sys.meta_path.insert(0, _WithoutPandas())
+    answer()
+
+
+def answer() -> None:
+    """As `main`, within a process whose signals and imports are somebody else's."""
     try:
         app(prog_name="upshift")
     except UpshiftError as error:
