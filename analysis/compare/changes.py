@@ -31,6 +31,7 @@ from analysis.measures.statistics.intervals import (
     share_intervals,
 )
 from analysis.measures.statistics.tests import benjamini_hochberg, signed_rank
+from analysis.measures.verdicts import STARVED_SHARE
 from core.domain import Outcome, Role
 
 LEVEL = 0.05
@@ -100,7 +101,8 @@ class Change:
     """The configuration, or the comparison."""
     quantity: ChangedQuantity
     gates: bool
-    """Whether the exit code depends on it: warm-ups, noise floors and the effects of caches do not count."""
+    """Whether the exit code depends on it: warm-ups, noise floors, the effects of caches, and what a busy host slowed
+    (`busy`) do not count."""
     domains: int
     a: float | None
     """Its value in A: s, Mbit/s, share (0 to 1) or speed-up. None if only bounds are known."""
@@ -139,14 +141,15 @@ def changes(
     names = [c.name for c in a.design.configurations]
     warmups = a.downloads.configuration[a.downloads.is_warmup].present()
     common = one.configurations & other.configurations
+    not_judged = {*warmups, *busy(a), *busy(b)}
     for name in (name for name in names if name in common):
-        gates = name not in warmups
+        gates = name not in not_judged
         rows.append(_ratio(name, quantity, one.costs(name), other.costs(name), domains, gates=gates))
         rows.append(_share(name, ChangedQuantity.OK, one.planned(name), other.planned(name), domains, gates=gates))
     theirs = {(c.config, c.vs) for c in b.design.comparisons}
     for comparison in (c for c in a.design.comparisons if (c.config, c.vs) in theirs):
         before, after = (side.speedups(comparison.config, comparison.vs) for side in (one, other))
-        gates = comparison.role is Role.EFFECT
+        gates = comparison.role is Role.EFFECT and not_judged.isdisjoint({comparison.config, comparison.vs})
         rows.append(_ratio(comparison.name, ChangedQuantity.SPEEDUP, before, after, domains, gates=gates))
         rows.append(
             _share(comparison.name, ChangedQuantity.FASTER, _faster(before), _faster(after), domains, gates=gates)
@@ -155,6 +158,19 @@ def changes(
     adjusted = benjamini_hochberg([change.p for change in rows]) if rows else []
     judged = (dataclasses.replace(change, q=q) for change, q in zip(rows, adjusted, strict=True))
     return [dataclasses.replace(change, verdict=_verdict(change, threshold)) for change in judged]
+
+
+def busy(data: Dataset) -> set[str]:
+    """Configurations of which more than a tenth of the downloads had a client that waited for a CPU: their times are
+    the host's."""
+    d = data.downloads
+    counts = [
+        np.bincount(d.configuration.codes[are], minlength=len(d.configuration.names))
+        for are in (d.starved == 1, d.starved >= 0)
+    ]
+    return {
+        name for name, waited, of in zip(d.configuration.names, *counts, strict=True) if waited > STARVED_SHARE * of
+    }
 
 
 def _faster(speedups: Values) -> Members:

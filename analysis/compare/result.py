@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.compare.changes import Change, ChangedQuantity, ChangeVerdict, changes, units
+from analysis.compare.changes import Change, ChangedQuantity, ChangeVerdict, busy, changes, units
 from analysis.measures import dataset
 from analysis.measures.dataset import Dataset
 from analysis.measures.folders import DOWNLOADS
@@ -342,8 +342,18 @@ def compare(
         threshold=threshold,
         changes=tuple(moved),
         differences=tuple(differences(one, other)),
-        notes=(*_few(moved), *dict.fromkeys((*one.notes, *other.notes))),
+        notes=(*_few(moved), *_busy(one, "A"), *_busy(other, "B"), *dict.fromkeys((*one.notes, *other.notes))),
     )
+
+
+def _busy(side: Dataset, name: str) -> list[str]:
+    if not (names := busy(side)):
+        return []
+    who = ", ".join(known.name for known in side.design.configurations if known.name in names)
+    return [
+        f"Host of {name} too busy: in more than a tenth of the downloads of {who} the client waited for a CPU for more "
+        "than a quarter of the transfer. Their rows do not decide the exit code."
+    ]
 
 
 def _few(moved: Sequence[Change]) -> list[str]:

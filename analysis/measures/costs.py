@@ -67,6 +67,8 @@ def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT)
         durations=_durations(dataset),
         quic=frozenset(d.configuration[d.transport.are(Transport.QUIC)].present()),
         without_http3=dataset.design.without_http3,
+        client=d.client,
+        starved=d.starved == 1,
     )
 
 

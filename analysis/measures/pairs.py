@@ -55,6 +55,10 @@ class Samples:
     """The configurations over QUIC."""
     without_http3: frozenset[str] = frozenset()
     """Domains at which nothing was planned over QUIC."""
+    client: Texts | None = None
+    """This and `starved` by index in the dataset."""
+    starved: Mask | None = None
+    """Whether the client waited for a CPU, see `ceilings.starved`."""
     _rows: dict[str, Codes] = field(default_factory=dict, init=False, repr=False)
     """Results of `rows_of`: rows of Table 2, as treated and as planned, and its parts by dose need the same."""
 
@@ -80,6 +84,8 @@ class Samples:
             durations=self.durations,
             quic=self.quic,
             without_http3=self.without_http3,
+            client=self.client,
+            starved=self.starved,
         )
 
     def parts(self, groups: Texts) -> dict[str, Samples]:
@@ -126,6 +132,8 @@ class Pairs:
     """The part of each pair."""
     durations: Mapping[str, Floats] = field(default_factory=dict)
     """`handshake` and `transfer` -> speed-up of each pair, NaN where unknown; only where TCP and QUIC are compared."""
+    starved: int = 0
+    """Pairs of two different clients of which one waited for a CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -171,7 +179,17 @@ def pair(samples: Samples, config: str, vs: str, *, runs: Mask | None = None) ->
         larger=larger,
         splits=splits,
         durations=durations,
+        starved=_starved(samples, pairs),
     )
+
+
+def _starved(samples: Samples, pairs: Pairs) -> int:
+    """How many are of different clients of which one waited for a CPU."""
+    if samples.client is None or samples.starved is None:
+        return 0
+    config, vs = (samples.download[side] for side in (pairs.config, pairs.vs))
+    do_differ = samples.client.codes[config] != samples.client.codes[vs]
+    return int(np.count_nonzero(do_differ & (samples.starved[config] | samples.starved[vs])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

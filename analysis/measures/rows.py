@@ -47,6 +47,10 @@ class Grouping(StrEnum):
 class Verdict(StrEnum):
     """What the data say about a comparison: the first that holds. The vocabulary is closed."""
 
+    HOST_BUSY = "host too busy"
+    """The clients differ, and in more than a tenth of the pairs one of them waited for a CPU: a busy host slows QUIC,
+    which is in the client, more than TCP, which is in the kernel. Two equal clients wait alike: their noise floor
+    tells."""
     MIXED = "mixed"
     """Some targets gain (or lose) at least the margin, and others do not: a split of the runs tells them apart."""
     EQUIVALENT = "equivalent"
@@ -270,6 +274,8 @@ class SpeedupRow(SpeedupSummary):
     """Median speed-up of the handshake; known where TCP and QUIC are compared."""
     transfer: float | None = None
     """Median speed-up from the first body byte to the last."""
+    starved: int = 0
+    """Pairs of two different clients of which one waited for a CPU."""
     q_bh: float | None = None
     """q-value of `p_wilcoxon` among all tests of the table (Benjamini and Hochberg); None for other roles."""
     q_by: float | None = None
@@ -284,3 +290,8 @@ class SpeedupRow(SpeedupSummary):
     """What explains a mixed row best."""
     q_parts: float | None = None
     """q-value of that split, or of the one that came nearest; None without parts that could be tested."""
+
+    @property
+    def q(self) -> float | None:
+        """The q-value that belongs to the verdict: of the split where the row is mixed, else of the direction."""
+        return self.q_bh if self.split is None else self.q_parts

@@ -93,6 +93,7 @@ def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group
         failures=_failures(planned),
         handshake=_duration("handshake", pairs),
         transfer=_duration("transfer", pairs),
+        starved=pairs.starved,
     )
 
 

@@ -16,6 +16,11 @@ DIRECTION_SHARE = 0.8
 LEAST_MARGIN = math.log(1.02)
 """A difference of less than 2 % counts as none (`equivalent`), and no effect is said to be surely larger than less."""
 
+STARVED_SHARE = 0.1
+"""Pairs with a client that waited for a CPU, above which a comparison of different clients is not judged. Such waits
+cost requests and quiche up to 20 %, and aioquic up to two thirds of its speed (docs/method/limits-of-a-download.md);
+the estimates stand up to a quarter of the pairs being wrong."""
+
 
 def judge(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
     """The rows of one table with q-values and verdicts.
@@ -91,7 +96,8 @@ def explains(split: Split, margin: float) -> bool:
 def _judged(
     row: SpeedupRow, margin: float, q: tuple[float, float], q_parts: float | None, split: Split | None
 ) -> SpeedupRow:
-    is_mixed = q_parts is not None and q_parts < SIGNIFICANCE
+    is_busy = row.starved > STARVED_SHARE * row.n
+    is_mixed = not is_busy and q_parts is not None and q_parts < SIGNIFICANCE
     typical = _log_ends(row.typical.least, row.typical.most)
     word, size = verdict(
         q=q[0],
@@ -103,6 +109,8 @@ def _judged(
         unit=row.typical.unit,
         is_mixed=is_mixed,
     )
+    if is_busy:
+        word, size = Verdict.HOST_BUSY, None
     return dataclasses.replace(
         row,
         q_bh=q[0],

@@ -52,10 +52,11 @@ def findings(rows: Sequence[SpeedupRow], doses: Sequence[DoseRow] = ()) -> list[
     for row in rows:
         if row.n == 0 or row.verdict is None:
             continue
+        is_busy = row.verdict is Verdict.HOST_BUSY
         limited = [split for split in row.splits if _tells_why(row, split)]
         parts = [_split_sentence(row, row.split)] if row.split is not None else []
         differ = [_split_sentence(row, split) for split in limited if _differs(split)]
-        why = " ".join(parts + differ)
+        why = _busy_sentence(row) if is_busy else " ".join(parts + differ)
         parts += [_split_sentence(row, split) for split in limited]
         parts += [_dose_sentence(dose) for dose in doses if dose.comparison == row.comparison and not _is_dose(row)]
         parts += [_unit_sentence(row)]
@@ -72,7 +73,10 @@ def findings(rows: Sequence[SpeedupRow], doses: Sequence[DoseRow] = ()) -> list[
 def _verdict_sentence(row: SpeedupRow) -> str:
     config, vs = row.comparison.config, row.comparison.vs
     typical = f"{render.typical_interval(row.typical)} times as fast"
-    data = f"q {_relation(row.q_bh)}; {_amount(row.domains, row.n)}"
+    data = f"q {_relation(row.q)}; {_amount(row.domains, row.n)}"
+    if row.verdict is Verdict.HOST_BUSY:
+        remedy = "Stop other programs, or use a host with more cores."
+        return f"{_busy_sentence(row)} {remedy} {config} was typically {typical} as {vs} ({data})."
     if row.verdict is Verdict.MIXED and row.split is not None:
         return f"{config} against {vs} is mixed: it depends on {_reason(row, row.split)} ({data})."
     if row.verdict is Verdict.EQUIVALENT:
@@ -89,6 +93,13 @@ def _verdict_sentence(row: SpeedupRow) -> str:
     if row.typical.low is None:
         size = f"by how much is open with fewer than {MINIMUM_DOMAINS} domains"
     return f"{config} was {row.verdict} than {vs}: typically {typical}, {size} ({data})."
+
+
+def _busy_sentence(row: SpeedupRow) -> str:
+    return (
+        f"In {row.starved} of {render.count_of(row.n, 'run')} one of the two clients waited for a CPU for more than a "
+        "quarter of the transfer, which slows them differently."
+    )
 
 
 def _reason(row: SpeedupRow, split: Split) -> str:
@@ -371,14 +382,17 @@ def method_sentences(rows: Sequence[SpeedupRow]) -> list[str]:
             "Typical: Hodges and Lehmann's estimate over domains, or the mean of providers where their effects may "
             "differ. Gain, lose: domains that are at least 2 % faster or slower. q: false discovery rate (Benjamini "
             f"and Hochberg) over all tests of the table: the direction of each of its {len(effects)} declared effects "
-            "(Wilcoxon's signed-rank test of the medians of domains), and whether parts of the runs differ."
+            "(Wilcoxon's signed-rank test of the medians of domains), and whether parts of the runs differ; a mixed "
+            "row shows that of its parts."
         )
         sentences.append(
             f"Faster or slower: q is below {SIGNIFICANCE:g}. At least: the interval of the typical speed-up lies "
             f"beyond the margin{_margins(effects)}, 2 % or the noise floor's if that is larger; perhaps less: it does "
             "not; at these providers: it counts each provider once and holds 1. Mixed: some gain (or "
             "lose) and others do not, as the named split shows. Equivalent: two one-sided tests "
-            "show medians and ranks within 2 % of 1. Else undecided: more data may tell."
+            "show medians and ranks within 2 % of 1. Host too busy: the clients differ, and in more than a tenth of "
+            "the runs one of them waited for a CPU for more than a quarter of the transfer. Else undecided: more data "
+            "may tell."
         )
     return sentences
 

@@ -128,7 +128,7 @@ def _row(index: int, row: SpeedupRow, axis: _Axis, finding: ReportFinding | None
         gain=render.of_domains(row, render.percent(row.gain)),
         lose=render.of_domains(row, render.percent(row.lose)),
         durations="" if durations == (None, None) else " and ".join(map(render.part_text, durations)),
-        q=render.chance_text(row.q_bh) if row.q_bh is not None else "",
+        q=render.chance_text(row.q) if row.q is not None else "",
         band=(axis.place(1 / row.margin), axis.place(row.margin)) if row.margin else None,
         at=None if typical.value is None else axis.place(typical.value),
         low=None if typical.low is None else axis.place(typical.low),

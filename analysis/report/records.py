@@ -37,7 +37,7 @@ TABLE2_CSV = (
     *SUMMARY_CSV,
     *("p_wilcoxon", "p_clusters", "p_sign", "p_equivalence", "q_bh", "q_by"),
     *("verdict", "size", "margin", "mixed_by", "q_parts", "typical_unit", "typical_units", "p_providers"),
-    *("handshake", "transfer"),
+    *("handshake", "transfer", "starved"),
     *("median_low90", "median_high90"),
     *(f"{name.lower()}_{end}" for name in LARGER_CLUSTERS for end in ("clusters", "low", "high", "p")),
     *("planned_n", "planned_faster", "planned_faster_low", "planned_faster_high", "planned_slower"),
@@ -110,6 +110,7 @@ def _evidence(row: SpeedupRow) -> dict[str, Any]:
     flat |= {"mixed_by": None if row.split is None else row.split.by.value}
     flat |= {"typical_unit": row.typical.unit.value, "typical_units": row.typical.units}
     flat |= {"p_providers": row.typical.p_providers, "handshake": row.handshake, "transfer": row.transfer}
+    flat |= {"starved": row.starved}
     for name in LARGER_CLUSTERS:
         larger = row.larger.get(name)
         for end in ("clusters", "low", "high", "p"):

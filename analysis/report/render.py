@@ -211,7 +211,7 @@ def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 5) -> Cells:
             line += [percent(share) for share in row.bins] if bins else []
         line += [part_text(row.handshake), part_text(row.transfer)] if by_part else []
         line += [chance_text(row.p_wilcoxon)] if detail == 5 else []
-        line += [chance_text(row.q_bh)] if detail else []
+        line += [chance_text(row.q)] if detail else []
         cells.append([*line, str(row.domains), str(row.n)])
     return cells
 

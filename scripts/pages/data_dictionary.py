@@ -399,7 +399,8 @@ TABLE2_MEANINGS = {
     "p_equivalence": "Two one-sided signed-rank tests: are the medians of domains within 2 % of 1?",
     "q_bh": "q-value of `p_wilcoxon` over all effects of the table (Benjamini and Hochberg); empty for other roles.",
     "q_by": "The same for any dependence between the tests (Benjamini and Yekutieli).",
-    "verdict": "mixed, equivalent, faster, slower or undecided, the first that holds; empty for other roles.",
+    "verdict": "host too busy, mixed, equivalent, faster, slower or undecided, the first that holds; empty for other "
+    "roles.",
     "size": "For faster and slower: `at_least_margin` if the typical speed-up's interval lies beyond the margin, "
     "`these_providers` if it counts each provider once and holds 1, else `perhaps_less`.",
     "mixed_by": "What explains a mixed row best: `limiter` (of the reference), `dose`, `provider`, `vantage`.",
@@ -417,6 +418,7 @@ TABLE2_MEANINGS = {
     "lose": "Share of domains whose median speed-up is at most 1 / 1.02.",
     **{f"{name}_low": "Lower end of its 95 % interval." for name in ("gain", "lose")},
     **{f"{name}_high": "Upper end." for name in ("gain", "lose")},
+    "starved": "Pairs of two different clients of which one waited for a CPU for more than 25 % of the transfer.",
     "handshake": "Median speed-up of the handshake (TCP with TLS, or QUIC), where TCP and QUIC are compared.",
     "transfer": "Median speed-up from the first body byte to the last, where TCP and QUIC are compared.",
     "margin": "Least speed-up that is called faster, or its inverse slower: 1.02, or the noise floor's median.",

@@ -26,7 +26,7 @@ from core.files import store
 from core.system import process
 from tests.inspected import kpi_rows
 from tests.lab.campaigns import is_void, print_capture, state_folder
-from tests.lab.noise import host_noise, measured
+from tests.lab.noise import TOO_NOISY, host_noise, measured
 
 # A demo takes minutes, on a busy host twice.
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1500)]
@@ -222,8 +222,11 @@ def test_each_word_but_undecided_occurs(demo: Demo) -> None:
     """Those that its paths are built for; `equivalent` (two QUIC clients, on a quiet host) is not for certain."""
     with (demo.out / "tables" / "table2.csv").open(encoding="utf-8", newline="") as handle:
         verdicts = {row["comparison"]: row["verdict"] for row in csv.DictReader(handle)}
-    expected = {"ECN vs BL": "mixed", "ALL vs BL": "faster", "quiche vs ALL": "faster", "BL2 vs ALL": "slower"}
+    expected = {"ECN vs BL": "mixed", "ALL vs BL": "faster", "BL2 vs ALL": "slower"}
     assert {name: verdicts[name] for name in expected} == expected, verdicts
+    if verdicts["quiche vs ALL"] == "host too busy":
+        pytest.skip(f"{TOO_NOISY}: clients waited for a CPU")
+    assert verdicts["quiche vs ALL"] == "faster", verdicts
 
 
 @EACH

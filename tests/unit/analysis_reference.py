@@ -194,6 +194,8 @@ def samples(
                 at_byte=metric is Metric.TIME and d.outcome == Outcome.CENSORED and d.failure == Failure.BYTE_BUDGET,
                 durations=_durations(d),
                 quic=d.transport == "quic",
+                client=d.client,
+                starved=starved(d) is True,
             )
         )
     return found

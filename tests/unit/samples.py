@@ -42,6 +42,8 @@ class Sample:
     """Whether the byte budget ended it."""
     durations: Mapping[str, float] = field(default_factory=dict)
     quic: bool = False
+    client: str | None = None
+    starved: bool = False
 
     @property
     def failed(self) -> bool:
@@ -136,7 +138,8 @@ def _of_treated(found: Sequence[tuple[Sample, Sample]], acted: Mapping[Hashable,
                     for each in zip(*found, strict=True)
                 ]
                 durations[name] = (sides[1] / sides[0]).astype(np.float64)
-    return {"splits": splits, "durations": durations}
+    waited = sum(one.starved or other.starved for one, other in found if one.client != other.client)
+    return {"splits": splits, "durations": durations, "starved": waited}
 
 
 def _why_not(sample: Sample | None, name: str) -> str | None:

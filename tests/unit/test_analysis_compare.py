@@ -106,6 +106,23 @@ def test_a_slower_configuration_closes_the_gate(tmp_path: Path) -> None:
     assert {c.name for c in back.worse} == {"ALL vs WS"}
 
 
+def test_what_a_busy_host_slowed_does_not_close_the_gate(tmp_path: Path) -> None:
+    def starved(arguments: dict[str, Any]) -> None:
+        slower("quiche", 2.0)(arguments)
+        if arguments["configuration"] == "quiche":
+            arguments["run_delay_s"] = 0.4 * arguments["last_byte_s"]
+
+    made = compared(tmp_path, downloads(1), downloads(2, starved))
+    time, speedup = row(made, "quiche", ChangedQuantity.TIME), row(made, "quiche vs ALL", ChangedQuantity.SPEEDUP)
+    assert (time.verdict, time.gates, speedup.verdict, speedup.gates) == (
+        *(ChangeVerdict.WORSE, False),
+        *(ChangeVerdict.WORSE, False),
+    )
+    assert not made.worse and row(made, "ALL", ChangedQuantity.TIME).gates
+    (note,) = [note for note in made.notes if "too busy" in note]
+    assert note.startswith("Host of B too busy: in more than a tenth of the downloads of quiche the client waited")
+
+
 def test_no_download_is_an_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So campaigns of any size compare."""
     monkeypatch.setattr(dataset, "MOST_RECORDS", 0)

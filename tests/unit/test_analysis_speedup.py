@@ -16,9 +16,10 @@ from analysis.measures import rows as values
 from analysis.measures import speedup
 from analysis.measures.pairs import Pairs, PlannedPairs, pair, pair_planned
 from analysis.measures.rows import BIN_NAMES, MINIMUM_DOMAINS, Size, SpeedupRow, SplitBy, Unit, Verdict
+from analysis.report import findings
 from core.domain import Comparison, Role
 from tests.cells import examples
-from tests.unit.samples import Sample, slow_pair, speedup_row, table, table2
+from tests.unit.samples import Sample, slow_pair, speedup_row, table, table2, texts
 
 UNHURRIED = settings(deadline=None, max_examples=examples(60))
 """A shared machine may stop for a second: no deadline."""
@@ -407,6 +408,24 @@ def test_direction_needs_q_and_size_an_interval_beyond_two_percent_and_the_noise
     assert (rows["up"].size, rows["much"].size) == (Size.PERHAPS_LESS, Size.AT_LEAST)
     assert rows["up"].margin == pytest.approx(1 / 0.92, rel=0.01)
     assert rows["again"].verdict is None and rows["again"].q_bh is None
+
+
+@pytest.mark.parametrize("starved, verdict", [(0, Verdict.FASTER), (4, Verdict.FASTER), (5, Verdict.HOST_BUSY)])
+def test_different_clients_on_a_busy_host_are_not_judged(starved: int, verdict: Verdict) -> None:
+    rng = np.random.default_rng(4)
+    samples = [one for i in range(40) for one in planned(1.0, float(rng.lognormal(0, 0.01)) * 1.5, f"d{i}")]
+    waited = np.zeros(len(samples), dtype=np.bool_)
+    waited[: 2 * starved : 2] = True
+    equal, differ = texts(["requests"] * len(samples)), texts(["aioquic", "requests"] * 40)
+    rows = {
+        name: speedup.speedup_rows({"": dataclasses.replace(table(samples), client=client, starved=waited)}, [AB])[0]
+        for name, client in {"equal": equal, "differ": differ}.items()
+    }
+    assert (rows["equal"].verdict, rows["equal"].starved) == (Verdict.FASTER, 0), "their noise floor tells"
+    assert (rows["differ"].verdict, rows["differ"].starved, rows["differ"].n) == (verdict, starved, 40)
+    (finding,) = findings.findings([rows["differ"]])
+    is_said = f"In {starved} of 40 runs one of the two clients waited for a CPU" in finding.sentence
+    assert is_said == (verdict is Verdict.HOST_BUSY) == bool(finding.why)
 
 
 def test_an_option_that_helps_one_domain_of_four_is_not_equivalent() -> None:
