@@ -1,12 +1,15 @@
-"""Commands whose options are the fields of dataclasses: declared once, and passed on as one value."""
+"""Commands whose options are the fields of dataclasses, declared once and passed on as one value; lists in `--help`."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from inspect import Parameter, Signature, signature
 from types import MappingProxyType
 from typing import Any, get_type_hints
+
+from typer.core import TyperCommand
 
 
 def parameters_of(model: Any, defaults: Mapping[str, Any] = MappingProxyType({})) -> Iterator[Parameter]:
@@ -55,3 +58,20 @@ def with_options(work: Callable[..., None]) -> Callable[..., None]:
         work(**given, **made)
 
     return as_command(call, own_parameters(work), like=work)
+
+
+def listings(command: Any) -> Mapping[str, Iterable[tuple[str, str]]]:
+    """Lists that belong to a command's help: title -> names and meanings, from `NAME_listing` beside its function."""
+    function = inspect.unwrap(command.callback) if command.callback else None
+    listing = getattr(inspect.getmodule(function), f"{getattr(function, '__name__', '')}_listing", None)
+    return listing() if listing else {}
+
+
+class ListingCommand(TyperCommand):
+    """A command whose `--help` ends with its `listings`, which are made only then."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        super().format_epilog(ctx, formatter)
+        for title, rows in listings(self).items():
+            with formatter.section(title):
+                formatter.write_dl(list(rows))

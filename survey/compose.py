@@ -152,6 +152,26 @@ def _draw(share: ProviderPlaces, strata: Mapping[str, list[Row]], seed: int) -> 
     return drawn, others
 
 
+class _Draft:
+    """The places of each provider while targets are chosen, and what was dropped."""
+
+    def __init__(self, per_provider: int, other: int) -> None:
+        self._wanted = {Provider.OTHER: other}
+        self._per_provider = per_provider
+        self.shares: dict[str, ProviderPlaces] = {}
+        self.dropped: list[tuple[str, str, str, str]] = []
+
+    def share(self, row: Row) -> ProviderPlaces:
+        """The places of a target's provider."""
+        provider = row["provider"]
+        return self.shares.setdefault(provider, ProviderPlaces(wanted=self._wanted.get(provider, self._per_provider)))
+
+    def drop(self, row: Row, reason: str) -> None:
+        """A target that is not in the set."""
+        self.share(row).dropped[reason] += 1
+        self.dropped.append((row["domain"], row["url"], row["provider"], reason))
+
+
 def compose(
     rows: Iterable[Row],
     *,
@@ -171,48 +191,37 @@ def compose(
         seed: of the random draw.
         earlier: targets to keep.
     """
-    shares: dict[str, ProviderPlaces] = {}
-    chosen: list[Row] = []
-    dropped: list[tuple[str, str, str, str]] = []
-
-    def share_of(provider: str) -> ProviderPlaces:
-        wanted = other if provider == Provider.OTHER else per_provider
-        return shares.setdefault(provider, ProviderPlaces(wanted=wanted))
-
-    def drop(row: Row, reason: str) -> None:
-        share_of(row["provider"]).dropped[reason] += 1
-        dropped.append((row["domain"], row["url"], row["provider"], reason))
-
+    draft = _Draft(per_provider, other)
     kept, kept_twice = _joined(earlier)
+    chosen = list(kept)
     for row in kept:
-        share_of(row["provider"]).kept += 1
-        share_of(row["provider"]).chosen += 1
-        chosen.append(row)
+        share = draft.share(row)
+        share.kept += 1
+        share.chosen += 1
     stay = {row["domain"] for row in kept}
     fresh, twice = _joined(row for row in rows if row["domain"] not in stay)
     eligible: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row, reason in (*kept_twice, *twice):
-        share_of(row["provider"]).seen += 1
-        drop(row, reason)
+        draft.share(row).seen += 1
+        draft.drop(row, reason)
     for row in fresh:
-        share = share_of(row["provider"])
+        share = draft.share(row)
         share.seen += 1
-        lack = lacks(row, require)
-        if lack is not None:
-            drop(row, lack)
+        if (lack := lacks(row, require)) is not None:
+            draft.drop(row, lack)
             continue
         share.eligible += 1
         eligible[row["provider"]][stratum(row.get("rank"))].append(row)
     for provider, strata in eligible.items():
-        drawn, others = _draw(shares[provider], strata, seed)
+        drawn, others = _draw(draft.shares[provider], strata, seed)
         chosen += drawn
         for row in others:
-            drop(row, NOT_CHOSEN)
+            draft.drop(row, NOT_CHOSEN)
     chosen.sort(key=lambda row: (row["provider"], row.get("rank") is None, row.get("rank") or 0, row["domain"]))
     return Composition(
         rows=chosen,
-        shares=dict(sorted(shares.items())),
-        dropped=sorted(dropped),
+        shares=dict(sorted(draft.shares.items())),
+        dropped=sorted(draft.dropped),
         kept_without_support=sorted(row["domain"] for row in kept if lacks(row, require) is not None),
     )
 

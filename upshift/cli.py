@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import gc
 import importlib
-import inspect
 import shlex
 import shutil
 import sys
@@ -30,6 +29,7 @@ from core.errors import (
     nearest,
     not_installed,
 )
+from core.options import ListingCommand
 from core.system import signals
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -72,21 +72,6 @@ _EXTRAS = {
 
 _OURS = {"upshift", "core", "crawler", "cdn_mapping", "survey", "downloader", "analysis", "vantage"}
 """Packages whose absence is a bug and no missing extra."""
-
-
-class ListingCommand(TyperCommand):
-    """A command whose `--help` ends with a list of plug-ins, from the function `NAME_listing` in the same module.
-
-    That function gives title -> (name, help) pairs; it is called only when help is shown.
-    """
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        super().format_epilog(ctx, formatter)
-        function = inspect.unwrap(self.callback) if self.callback else None
-        listing = getattr(inspect.getmodule(function), f"{getattr(function, '__name__', '')}_listing", None)
-        for title, rows in (listing() if listing else {}).items():
-            with formatter.section(title):
-                formatter.write_dl(rows)
 
 
 def load(name: str) -> Any:

@@ -104,17 +104,17 @@ class Change:
     """Whether the exit code depends on it: warm-ups, noise floors, the effects of caches, and what a busy host slowed
     (`busy`) do not count."""
     domains: int
-    a: float | None
+    a: float | None = None
     """Its value in A: s, Mbit/s, share (0 to 1) or speed-up. None if only bounds are known."""
-    b: float | None
+    b: float | None = None
     """Its value in B."""
-    change: float | None
+    change: float | None = None
     """For times, throughputs and speed-ups the ratio, above 1 if B is better; for shares B - A."""
-    low: float | None
+    low: float | None = None
     """Lower end of its 95 % interval; None below `MINIMUM_DOMAINS` domains."""
-    high: float | None
+    high: float | None = None
     """Upper end."""
-    p: float
+    p: float = 1.0
     """Signed-rank test over domains: did nothing move?"""
     q: float = 1.0
     """The same, adjusted for the number of rows (Benjamini-Hochberg)."""
@@ -243,7 +243,7 @@ def _ratio(name: str, quantity: ChangedQuantity, a: Values, b: Values, domains: 
     """The change of a cost (A / B, as less is better) or of a speed-up (B / A)."""
     numbers, of_domain, count = _both(a.unit, b.unit, domains)
     if not count:
-        return _nothing(name, quantity, gates=gates)
+        return Change(name=name, quantity=quantity, gates=gates, domains=0)
     of_a, of_b = (_medians(side, unit, len(of_domain)) for side, unit in zip((a, b), numbers, strict=True))
     better, worse = (of_b, of_a) if quantity is ChangedQuantity.SPEEDUP else (of_a, of_b)
     with np.errstate(invalid="ignore"):
@@ -287,7 +287,7 @@ def _share(name: str, quantity: ChangedQuantity, a: Members, b: Members, domains
     """
     numbers, of_domain, count = _both(a.unit, b.unit, domains)
     if not count:
-        return _nothing(name, quantity, gates=gates)
+        return Change(name=name, quantity=quantity, gates=gates, domains=0)
     shares, ends, of_domains = [], [], []
     for side, unit in zip((a, b), numbers, strict=True):
         sizes = np.bincount(of_domain[unit[unit >= 0]])
@@ -327,13 +327,6 @@ def _correlation(a: Floats, b: Floats) -> float:
 
 def _distance(one: float, other: float, phi: float) -> float:
     return math.sqrt(max(0.0, one**2 - 2 * phi * one * other + other**2))
-
-
-def _nothing(name: str, quantity: ChangedQuantity, *, gates: bool) -> Change:
-    """No unit is in both."""
-    return Change(
-        name=name, quantity=quantity, gates=gates, domains=0, a=None, b=None, change=None, low=None, high=None, p=1.0
-    )
 
 
 def _verdict(change: Change, threshold: float) -> ChangeVerdict:

@@ -113,8 +113,6 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
     known = checks.expected(dataset, options.selection)
     shown, drawn = _targets(dataset, options)
     by_client = client_effect.client_effects(dataset.design, samples) if options.metric is Metric.TIME else []
-    over_tcp = client_effect.against_tcp(dataset.design) if by_client else []
-    plot = plots.forest(main, findings.findings(main, doses))
     pairs = points.points(dataset, samples)
     table1 = tables.table1(dataset)
     drawings = figures.plan(dataset, selection=options.selection)
@@ -131,7 +129,6 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
     if sum(map(len, drawings[0].lines.values())) <= figures.MOST_ROWS:
         csv["figures"] = records.csv_text(*figures.data_rows(dataset, drawings[0]))
     ordered = order.order_effects(dataset.downloads, unproven=options.selection.unproven)
-    stopped = stopping.stoppings(dataset, unproven=options.selection.unproven)
     sentences = [
         findings.outcome_sentence(states),
         findings.handshake_sentence(states),
@@ -142,21 +139,13 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         *findings.method_sentences(main),
         *dataset.notes,
     ]
-    clients = {
-        "client_effects": render.client_effect_cells(by_client) if by_client else None,
-        "client_effect_sentence": findings.client_effect_sentence(by_client),
-        "client_forest": plots.forest(speedup.speedup_rows({"": samples}, over_tcp), []),
-        "client_forest_over": over_tcp[0].vs if over_tcp else "",
-    }
     return {
         **_campaign(dataset),
         **shown,
-        **clients,
+        **_client_effects(dataset, samples, by_client),
         "treatment": findings.treatment_sentence(states, unproven=options.selection.unproven),
-        "forest": plot,
-        "noise": findings.noise_sentences(main),
-        "stopping": course.stopping_sentences(stopped),
-        "stopping_cells": course.stopping_cells(stopped),
+        "forest": plots.forest(main, findings.findings(main, doses)),
+        **_stopping(dataset, options),
         "order_cells": course.order_cells(ordered),
         "sentences": [sentence for sentence in sentences if sentence],
         "data": _shown(pairs.document | {"series": drawn}) | {"csv": csv},
@@ -164,10 +153,7 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "parts": points.PARTS,
         "part_lines": pairs.part_lines,
         "metric": render.METRIC_WORDS[options.metric],
-        "table2": main,
-        "table2_notes": render.table2_notes(main),
-        "evidence": render.evidence_cells(main),
-        "by_limiter": render.by_limiter_cells(main),
+        **_table2(main),
         "dose": render.dose_cells(doses) if doses else None,
         "limiters": render.limiter_cells(limited) if limited else None,
         "limiter_bars": plots.bars(limited),
@@ -175,11 +161,41 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "table1": render.table1_wide(table1),
         "states": render.configuration_cells(states),
         "causes": checks.cause_table(states),
-        "excluded": checks.excluded_cells(main),
         "truth": checks.expected_matrix(known, dataset.design),
         "figures": _drawings(drawings),
         "has_figure_data": "figures" in csv,
     }
+
+
+def _table2(rows: Sequence[SpeedupRow]) -> dict[str, Any]:
+    """Table 2, and what stands beside it."""
+    return {
+        "table2": rows,
+        "table2_notes": render.table2_notes(rows),
+        "noise": findings.noise_sentences(rows),
+        "evidence": render.evidence_cells(rows),
+        "by_limiter": render.by_limiter_cells(rows),
+        "excluded": checks.excluded_cells(rows),
+    }
+
+
+def _client_effects(
+    dataset: Dataset, samples: Samples, rows: Sequence[client_effect.ClientEffectRow]
+) -> dict[str, Any]:
+    """What clients do, and how QUIC compares with TCP by each of them."""
+    over_tcp = client_effect.against_tcp(dataset.design) if rows else []
+    return {
+        "client_effects": render.client_effect_cells(rows) if rows else None,
+        "client_effect_sentence": findings.client_effect_sentence(rows),
+        "client_forest": plots.forest(speedup.speedup_rows({"": samples}, over_tcp), []),
+        "client_forest_over": over_tcp[0].vs if over_tcp else "",
+    }
+
+
+def _stopping(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
+    """Whether and when intervals were narrow enough."""
+    stopped = stopping.stoppings(dataset, unproven=options.selection.unproven)
+    return {"stopping": course.stopping_sentences(stopped), "stopping_cells": course.stopping_cells(stopped)}
 
 
 _CONSTANTS = {

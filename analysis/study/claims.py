@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from analysis.measures.statistics.intervals import Floats
-from analysis.study.flows import Flows, t_quantile
+from analysis.study.flows import CellRow, Flows, t_quantile
 from core.files.study import Cell, Claim, pairs
 
 CHANCE = 0.05
@@ -97,32 +97,29 @@ def judge(flows: Flows) -> list[Judged]:
 
 
 def _judged(claim: Claim, flows: Flows, confidence: float, random: np.random.Generator) -> Judged:
-    couples = pairs(claim, flows.study.cells_of(claim.metric, quick=flows.quick))
-    cells = {cell.key: cell for couple in couples for cell in couple}
-    values = {key: flows.values(claim.metric, cell) for key, cell in cells.items()}
-    if (note := _fault(claim, flows, cells, values)) is not None:
+    couples = pairs(claim, flows.study.cells_of(claim.metric))
+    rows = {cell.key: flows.rows[claim.metric, cell.key] for couple in couples for cell in couple}
+    sizes = {key: (row.sd if claim.of == "sd" else row.mean) or 0.0 for key, row in rows.items()}
+    if note := _fault(claim, rows.values(), sizes.values()):
         return Judged(claim=claim, verdict=ClaimVerdict.UNDECIDED, pairs=len(couples), note=note)
     keys = [(one.key, other.key) for one, other in couples]
-    weights = dict.fromkeys(values, 0.0)
+    weights = dict.fromkeys(rows, 0.0)
     for one, other in keys:
         weights[one] += 1 / len(keys)
         weights[other] -= 1 / len(keys)
     g: Callable[[float], float] = math.log if claim.ratio else float
-    sizes = {key: float(own.std(ddof=1) if claim.of == "sd" else own.mean()) for key, own in values.items()}
-    if claim.ratio and min(sizes.values()) <= 0:
-        note = f"a {'spread' if claim.of == 'sd' else 'mean'} of 0 has no ratio"
-        return Judged(claim=claim, verdict=ClaimVerdict.UNDECIDED, pairs=len(couples), note=note)
     own = [g(sizes[one]) - g(sizes[other]) for one, other in keys]
     value = math.fsum(own) / len(own)
-    weighted = [(weights[key], values[key]) for key in values]
+    weighted = [(weights[key], flows.values(claim.metric, row.cell)) for key, row in rows.items()]
     if claim.of == "sd":
         groups = connected(keys)
-        spread = Spread(weighted, [groups[key] for key in values], random, logarithms=claim.ratio is not None)
+        spread = Spread(weighted, [groups[key] for key in rows], random, logarithms=claim.ratio is not None)
         low, high = spread.interval(confidence)
     else:
         half = mean_half_width(weighted, confidence, logarithms=claim.ratio is not None)
         low, high = value - half, value + half
     back: Callable[[float], float] = math.exp if claim.ratio else float
+    incomplete = sum(row.open > 0 for row in rows.values())
     return Judged(
         claim=claim,
         verdict=verdict(back(low), back(high), claim.bounds),
@@ -133,33 +130,28 @@ def _judged(claim: Claim, flows: Flows, confidence: float, random: np.random.Gen
         b=math.fsum(sizes[other] for _, other in keys) / len(keys),
         pairs=len(keys),
         agree=sum(claim.bounds[0] <= back(one) <= claim.bounds[1] for one in own),
-        a_timeouts=_timeouts(flows, claim, {one.key: one for one, _ in couples}),
-        b_timeouts=_timeouts(flows, claim, {other.key: other for _, other in couples}),
-        note=_open(claim, flows, cells),
+        a_timeouts=_timeouts(flows, claim, (one for one, _ in couples)),
+        b_timeouts=_timeouts(flows, claim, (other for _, other in couples)),
+        note=f"{incomplete} of {len(rows)} cells are not complete yet" if incomplete else "",
     )
 
 
-def _fault(
-    claim: Claim, flows: Flows, cells: Mapping[tuple[str, ...], Cell], values: Mapping[tuple[str, ...], Floats]
-) -> str | None:
-    """Why there can be no interval, as a clause; None if there can."""
-    if not cells:
+def _fault(claim: Claim, rows: Collection[CellRow], sizes: Iterable[float]) -> str:
+    """Why there can be no interval, as a clause; empty if there can."""
+    if not rows:
         return "no cells in the quick form"
-    censored = sum(flows.censored(claim.metric, cell) > 0 for cell in cells.values())
-    if censored:
-        return f"{censored} of {len(cells)} cells with censored repetitions"
-    few = sum(len(own) < 2 for own in values.values())
-    return f"{few} of {len(cells)} cells with fewer than two repetitions" if few else None
+    if censored := sum(row.censored > 0 for row in rows):
+        return f"{censored} of {len(rows)} cells with censored repetitions"
+    if few := sum(row.n < 2 for row in rows):
+        return f"{few} of {len(rows)} cells with fewer than two repetitions"
+    if claim.ratio and min(sizes) <= 0:
+        return f"a {'spread' if claim.of == 'sd' else 'mean'} of 0 has no ratio"
+    return ""
 
 
-def _open(claim: Claim, flows: Flows, cells: Mapping[tuple[str, ...], Cell]) -> str:
-    count = sum(flows.open(claim.metric, cell) > 0 for cell in cells.values())
-    return f"{count} of {len(cells)} cells are not complete yet" if count else ""
-
-
-def _timeouts(flows: Flows, claim: Claim, cells: Mapping[tuple[str, ...], Cell]) -> int:
-    sources = {source.key: source for cell in cells.values() for source in flows.sources(claim.metric, cell)}
-    return flows.timeouts(iter(sources.values()))
+def _timeouts(flows: Flows, claim: Claim, cells: Iterable[Cell]) -> int:
+    sources = {source.key: source for cell in cells for source in flows.sources(claim.metric, cell)}
+    return flows.timeouts(sources.values())
 
 
 def verdict(low: float, high: float, bounds: tuple[float, float]) -> ClaimVerdict:

@@ -26,8 +26,8 @@ class Compared:
     """In words."""
     expected: float | None
     """None where it is another metric of the same repetition."""
-    measured: float | None
-    """Mean of the cell; None without a repetition that ended well."""
+    measured: float
+    """Mean of the cell; NaN without a repetition that ended well."""
     n: int
     wrong: int
     """Repetitions that differ, where each must be exact; else 0 or, if the mean is outside, 1."""
@@ -52,7 +52,7 @@ def compare(flows: Flows) -> list[Compared]:
 def _compared(expected: Expected, flows: Flows) -> Iterator[Compared]:
     rows: tuple[Mapping[str, str], ...] = expected.rows or ({},)
     for metric, rule in expected.rules.items():
-        cells = flows.study.cells_of(metric, quick=flows.quick)
+        cells = flows.study.cells_of(metric)
         for row in rows:
             selector: Selector = expected.matched(row)
             if expected.table is not None and not row[metric]:
@@ -63,11 +63,11 @@ def _compared(expected: Expected, flows: Flows) -> Iterator[Compared]:
 
 
 def _one(flows: Flows, cell: Cell, metric: str, rule: Rule, listed: float | None) -> Compared:
-    values = flows.values(metric, cell)
-    wanted, wrong = listed or 0.0, 0
+    row, values = flows.rows[metric, cell.key], flows.values(metric, cell)
+    wanted = listed or 0.0
     if isinstance(rule, Tolerance):
-        words, off = _tolerance(rule), abs(float(values.mean()) - wanted) if len(values) else 0.0
-        wrong = int(not off <= rule.around(wanted) + ROUNDING * abs(wanted))
+        words, most = _tolerance(rule), rule.around(wanted) + ROUNDING * abs(wanted)
+        wrong = int(row.n > 0 and not abs(row.mean - wanted) <= most)
     elif isinstance(rule, str) and rule != "exact":
         words, others = f"each repetition's {rule}", flows.values(rule, cell)
         wrong = _differing(values, others) if len(values) == len(others) else len(values)
@@ -79,8 +79,8 @@ def _one(flows: Flows, cell: Cell, metric: str, rule: Rule, listed: float | None
         metric=metric,
         rule=words,
         expected=None if rule in METRICS else wanted,
-        measured=float(values.mean()) if len(values) else None,
-        n=len(values),
+        measured=row.mean,
+        n=row.n,
         wrong=wrong,
     )
 

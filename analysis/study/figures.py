@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.study.flows import CellRow, Flows, describe
-from core.files.study import StudyFigure
+from analysis.study.flows import CellRow, Flows
+from core.files.study import Draw, StudyFigure
 from core.files.study_terms import KNOBS, METRICS
 from core.pictures import COLOURS, GRID, INK, canvas
 
@@ -39,6 +39,10 @@ class Plot:
     """The same of `gain_percent`, for a figure of `gain_ms`."""
     levels: Mapping[str, Sequence[str]]
     """What is drawn by -> its values, in the order of the study; one empty value where a column is not named."""
+    places: Mapping[str, float]
+    """Value of x -> where it is."""
+    to_scale: bool
+    """Whether x is a scale: lines whose values of x are numbers."""
 
 
 _PLACES = ("rows", "columns", "colour", "hatch", "x")
@@ -51,6 +55,8 @@ def plan(flows: Flows) -> list[Plot]:
         rows = _rows(flows, figure, figure.metric)
         if not rows:
             continue
+        levels = {place: list(dict.fromkeys(key[at] for key in rows)) for at, place in enumerate(_PLACES)}
+        numbers = _numbers(levels["x"]) if figure.draw.kind == "lines" else None
         plots.append(
             Plot(
                 name=f"figure-{number}",
@@ -58,7 +64,9 @@ def plan(flows: Flows) -> list[Plot]:
                 title=f"{number}. {figure.title or f'{_unit_of(figure.metric)} by {_unit_of(figure.draw.x)}'}",
                 rows=rows,
                 second=_rows(flows, figure, "gain_percent") if figure.metric == "gain_ms" else {},
-                levels={place: list(dict.fromkeys(key[at] for key in rows)) for at, place in enumerate(_PLACES)},
+                levels=levels,
+                places=dict(zip(levels["x"], numbers or map(float, range(len(levels["x"]))), strict=True)),
+                to_scale=numbers is not None,
             )
         )
     return plots
@@ -66,8 +74,8 @@ def plan(flows: Flows) -> list[Plot]:
 
 def _rows(flows: Flows, figure: StudyFigure, metric: str) -> dict[tuple[str, ...], CellRow]:
     rows = {}
-    for cell in flows.study.cells_of(metric, quick=flows.quick):
-        if cell.matches(figure.only) and (row := describe(flows, metric, cell)).n:
+    for cell in flows.study.cells_of(metric):
+        if cell.matches(figure.only) and (row := flows.rows[metric, cell.key]).n:
             names = [getattr(figure.draw, place) for place in _PLACES]
             rows[tuple(cell.texts[name] if name else "" for name in names)] = row
     return rows
@@ -115,18 +123,14 @@ def _panel(axis: Any, plot: Plot, row: str, column: str, *, last: bool) -> None:
     levels, draw_as = plot.levels, plot.figure.draw
     series = [(colour, hatch) for colour in levels["colour"] for hatch in levels["hatch"]]
     series = [one for one in series if any((row, column, *one, x) in plot.rows for x in levels["x"])]
-    places = _places(plot)
     other = axis.twinx() if plot.second else None
     for at, (colour, hatch) in enumerate(series):
         look = (levels["colour"].index(colour), levels["hatch"].index(hatch))
         shift = (at + 0.5) / len(series) - 0.5 if draw_as.kind == "bars" else 0.0
         xs = [x for x in levels["x"] if (row, column, colour, hatch, x) in plot.rows]
         shown = [plot.rows[row, column, colour, hatch, x] for x in xs]
-        at_x = [places[x] + _GROUP * shift for x in xs]
-        if draw_as.kind == "bars":
-            _bars(axis, at_x, shown, _GROUP / len(series), look, draw_as.error)
-        else:
-            _line(axis, at_x, shown, look, draw_as.error)
+        at_x = [plot.places[x] + _GROUP * shift for x in xs]
+        _marks(axis, draw_as, at_x, shown, _GROUP / len(series), look)
         for where, one in zip(at_x, shown, strict=True):
             if one.censored or one.open:
                 axis.annotate("†" if one.censored else "○", (where, one.mean), ha="center", va="bottom", fontsize=9)
@@ -140,34 +144,33 @@ def _panel(axis: Any, plot: Plot, row: str, column: str, *, last: bool) -> None:
         other.set_ylabel("gain [%]" if last else "")
 
 
-def _error(rows: Sequence[CellRow], error: str | None) -> list[float] | None:
-    if error == "sd":
-        return [row.sd or 0.0 for row in rows]
-    return [0.0 if row.high is None else row.high - row.mean for row in rows] if error else None
-
-
-def _bars(
-    axis: Any, at_x: Sequence[float], rows: Sequence[CellRow], width: float, look: tuple[int, int], error: str | None
+def _marks(
+    axis: Any, draw_as: Draw, at_x: Sequence[float], rows: Sequence[CellRow], width: float, look: tuple[int, int]
 ) -> None:
-    axis.bar(
-        at_x,
-        [row.mean for row in rows],
-        width,
-        yerr=_error(rows, error),
-        color=COLOURS[look[0] % len(COLOURS)],
-        hatch=_HATCHES[look[1] % len(_HATCHES)],
-        edgecolor="white" if look[1] else "none",
-        linewidth=0,
-        error_kw={"ecolor": INK, "elinewidth": 0.7, "capsize": min(2.0, 14 * width)},
-    )
-
-
-def _line(axis: Any, at_x: Sequence[float], rows: Sequence[CellRow], look: tuple[int, int], error: str | None) -> None:
+    """The bars or the line of a series, with the numbers of its colour and its hatch."""
+    means, colour, error = [row.mean for row in rows], COLOURS[look[0] % len(COLOURS)], None
+    if draw_as.error == "sd":
+        error = [row.sd or 0.0 for row in rows]
+    elif draw_as.error:
+        error = [0.0 if row.high is None else row.high - row.mean for row in rows]
+    if draw_as.kind == "bars":
+        axis.bar(
+            at_x,
+            means,
+            width,
+            yerr=error,
+            color=colour,
+            hatch=_HATCHES[look[1] % len(_HATCHES)],
+            edgecolor="white" if look[1] else "none",
+            linewidth=0,
+            error_kw={"ecolor": INK, "elinewidth": 0.7, "capsize": min(2.0, 14 * width)},
+        )
+        return
     axis.errorbar(
         at_x,
-        [row.mean for row in rows],
-        yerr=_error(rows, error),
-        color=COLOURS[look[0] % len(COLOURS)],
+        means,
+        yerr=error,
+        color=colour,
         linestyle=_DASHES[look[1] % len(_DASHES)],
         marker=_MARKERS[look[1] % len(_MARKERS)],
         markersize=3,
@@ -177,56 +180,41 @@ def _line(axis: Any, at_x: Sequence[float], rows: Sequence[CellRow], look: tuple
     )
 
 
-def _round_trips(axis: Any, plot: Plot, row: str, column: str, places: Mapping[str, float], *, whole: bool) -> None:
-    """Lines at whole round trips, across the panel or, where that depends on x, across each group."""
+def _round_trips(axis: Any, plot: Plot, row: str, column: str) -> None:
+    """Lines at whole round trips, across the panel or, where x is no scale, across each group of bars."""
     top = axis.get_ylim()[1]
-    rtts = {
-        x: {one.cell.knobs.rtt_ms for key, one in plot.rows.items() if key[:2] == (row, column) and key[4] == x}
-        for x in places
-    }
-    if whole:
-        rtts = dict.fromkeys(rtts, set().union(*rtts.values()))
+    times = [(key[4], one.cell.knobs.rtt_ms) for key, one in plot.rows.items() if key[:2] == (row, column)]
     look: dict[str, Any] = {"color": GRID, "linewidth": 0.6, "linestyle": (0, (4, 3)), "zorder": 0}
-    for x, place in places.items():
-        if len(rtts[x]) != 1:
+    for xs in [list(plot.places)] if plot.to_scale else [[x] for x in plot.places]:
+        rtts = {rtt for x, rtt in times if x in xs}
+        if len(rtts) != 1:
             continue
-        (rtt,) = rtts[x]
+        (rtt,) = rtts
         for count in range(1, min(int(top / rtt), _MOST_ROUND_TRIPS) + 1):
-            if whole:
+            if plot.to_scale:
                 axis.axhline(count * rtt, **look)
             else:
+                place = plot.places[xs[0]]
                 axis.hlines(count * rtt, place - 0.5, place + 0.5, **look)
-        if whole:
-            return
-
-
-def _places(plot: Plot) -> dict[str, float]:
-    """Value of x -> where it is: lines are over numbers, if all values are."""
-    texts = plot.levels["x"]
-    numbers = _numbers(texts) if plot.figure.draw.kind == "lines" else None
-    return dict(zip(texts, numbers or map(float, range(len(texts))), strict=True))
 
 
 def _finish(axis: Any, plot: Plot, row: str, column: str) -> None:
     """Scales, ticks, and lines at whole round trips."""
-    draw_as, places = plot.figure.draw, _places(plot)
-    over_numbers = draw_as.kind == "lines" and _numbers(list(places)) is not None
-    if over_numbers and "x" in draw_as.log and min(places.values()) > 0:
+    draw_as, ticks, labels = plot.figure.draw, list(plot.places.values()), list(plot.places)
+    is_log = plot.to_scale and "x" in draw_as.log and min(ticks) > 0
+    if is_log:
         axis.set_xscale("log")
         axis.minorticks_off()
-    ticks, labels = list(places.values()), list(places)
     characters = 14 * _size(plot)[0] / len(plot.levels["columns"])
-    axis.set_xticks(
-        ticks, labels, rotation=90 if _crowded(ticks, labels, characters, axis.get_xscale() == "log") else 0
-    )
-    if not over_numbers:
+    axis.set_xticks(ticks, labels, rotation=90 if _crowded(ticks, labels, characters, is_log) else 0)
+    if not plot.to_scale:
         axis.set_xlim(-0.6, len(ticks) - 0.4)
     if "y" in draw_as.log:
         axis.set_yscale("log")
     elif all(one.mean >= 0 for one in plot.rows.values()):
         axis.set_ylim(bottom=0)  # intervals of few repetitions may reach below
     if draw_as.round_trips:
-        _round_trips(axis, plot, row, column, places, whole=over_numbers)
+        _round_trips(axis, plot, row, column)
 
 
 def _crowded(ticks: Sequence[float], labels: Sequence[str], characters: float, is_log: bool) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -43,18 +43,17 @@ class Flows:
     """The repetitions of a study."""
 
     study: Study
-    quick: bool
     samples: Mapping[Key, Sample]
     """Key of a cell -> its repetitions."""
 
     @cached_property
-    def gains(self) -> Mapping[Key, tuple[Cell, Cell, Cell]]:
-        return self.study.gains(quick=self.quick)
-
-    @property
-    def repetitions(self) -> int:
-        """How many of each cell are planned."""
-        return self.study.quick_repetitions if self.quick else self.study.repetitions
+    def rows(self) -> Mapping[tuple[str, Key], CellRow]:
+        """Metric and key of a cell -> what the cell shows of it, with NaN where it has no value."""
+        return {
+            (metric, cell.key): _described(self, metric, cell)
+            for metric in self.study.metrics
+            for cell in self.study.cells_of(metric)
+        }
 
     def sample(self, cell: Cell) -> Sample:
         return self.samples.get(cell.key, Sample())
@@ -63,7 +62,7 @@ class Flows:
         """The cells whose repetitions make a metric of a cell: two for a gain."""
         if metric in METRICS:
             return (cell,)
-        both, names = self.gains[cell.key][1:], list(self.study.metrics)[-2:]
+        both, names = self.study.gains[cell.key][1:], list(self.study.metrics)[-2:]
         return (both[names.index(metric)],) if metric in names else both
 
     def values(self, metric: str, cell: Cell) -> Floats:
@@ -81,30 +80,20 @@ class Flows:
             values = first - second if metric == "gain_ms" else 100 * (first - second) / first
         return values[~np.isnan(values)]
 
-    def open(self, metric: str, cell: Cell) -> int:
-        """Repetitions that are planned and were not made yet."""
-        return sum(self.repetitions - self.sample(source).made for source in self.sources(metric, cell))
-
     @property
     def left(self) -> str:
         """How much was not made yet, in words; empty: nothing."""
-        cells = self.study.cells(quick=self.quick)
-        counts = [count for cell in cells if (count := self.repetitions - self.sample(cell).made)]
+        cells = self.study.cells
+        counts = [count for cell in cells if (count := self.study.repetitions - self.sample(cell).made)]
         return f"{sum(counts):,} flows of {len(counts):,} of {len(cells):,} cells" if counts else ""
 
-    def censored(self, metric: str, cell: Cell) -> int:
-        return sum(len(self.sample(source).censored_ms) for source in self.sources(metric, cell))
-
-    def disturbed(self, metric: str, cell: Cell) -> int:
-        return sum(self.sample(source).disturbed for source in self.sources(metric, cell))
-
-    def timeouts(self, cells: Iterator[Cell]) -> int:
+    def timeouts(self, cells: Iterable[Cell]) -> int:
         """Repetitions of these cells in which the sender's timer expired."""
         return sum(int(np.count_nonzero(np.nan_to_num(self.values("timeouts", cell)))) for cell in cells)
 
 
-def read(study: Study, folder: Path, *, quick: bool) -> Flows:
-    """The repetitions in `flows.parquet` of a folder.
+def read(study: Study, folder: Path) -> Flows:
+    """The repetitions in `flows.parquet` of a folder, which has those of the study's form.
 
     Raises:
         UsageError: there is no such file, it lacks a column, or has a row of a cell that the study lacks.
@@ -114,14 +103,14 @@ def read(study: Study, folder: Path, *, quick: bool) -> Flows:
     for name in (*study.columns, *FLOW_COLUMNS, *METRICS):
         if name not in table.column_names:
             raise UsageError(f"the column {name} is missing", where=str(path), remedy="run the study again")
-    known = {cell.key for cell in study.cells(quick=quick)}
+    known = {cell.key for cell in study.cells}
     rows: dict[Key, list[dict[str, Any]]] = {}
     for row in table.to_pylist():
         key = tuple(text(row[column]) for column in study.columns)
         if key not in known:
             raise UsageError(f"the study has no cell {', '.join(key)}", where=str(path), remedy="run the study again")
         rows.setdefault(key, []).append(row)
-    return Flows(study=study, quick=quick, samples={key: _sample(own) for key, own in rows.items()})
+    return Flows(study=study, samples={key: _sample(own) for key, own in rows.items()})
 
 
 def _sample(rows: list[dict[str, Any]]) -> Sample:
@@ -164,48 +153,41 @@ CELL_COLUMNS = tuple(one.name for one in fields(CellRow))[2:]
 """Those that tables have beside cell and metric."""
 
 
-def describe(flows: Flows, metric: str, cell: Cell) -> CellRow:
-    """The row of a cell, with NaN where it has no value of the metric."""
-    values, censored = flows.values(metric, cell), flows.censored(metric, cell)
+def _described(flows: Flows, metric: str, cell: Cell) -> CellRow:
+    values, samples = flows.values(metric, cell), [flows.sample(source) for source in flows.sources(metric, cell)]
+    least_ms = [time for sample in samples for time in sample.censored_ms]
     row = CellRow(
         cell=cell,
         metric=metric,
         n=len(values),
-        open=flows.open(metric, cell),
-        disturbed=flows.disturbed(metric, cell),
-        censored=censored,
+        open=sum(flows.study.repetitions - sample.made for sample in samples),
+        disturbed=sum(sample.disturbed for sample in samples),
+        censored=len(least_ms),
     )
     if not row.n:
         return row
     # A time that is not known is at least that of the censored repetition; of other metrics nothing is known.
     lows, highs = values, values
-    if censored:
-        bounds = [least for source in flows.sources(metric, cell) for least in flows.sample(source).censored_ms]
-        lows = np.append(values, bounds if metric == "time_ms" else [-math.inf] * censored)
-        highs = np.append(values, [math.inf] * censored)
-    sd = float(values.std(ddof=1)) if row.n > 1 else None
-    half = None if sd is None else t_quantile(CONFIDENCE, row.n - 1) * sd / math.sqrt(row.n)
-    mean = float(values.mean())
-    median_low, median_high = median_interval(lows, highs)
-    return replace(
-        row,
-        mean=mean,
-        sd=sd,
-        low=None if half is None else mean - half,
-        high=None if half is None else mean + half,
-        median=float(np.median(lows)),
-        median_low=median_low,
-        median_high=median_high,
-    )
+    if least_ms:
+        lows = np.append(values, least_ms if metric == "time_ms" else [-math.inf] * len(least_ms))
+        highs = np.append(values, [math.inf] * len(least_ms))
+    mean, median = float(values.mean()), float(np.median(lows))
+    low, high = median_interval(lows, highs)
+    row = replace(row, mean=mean, median=median, median_low=low, median_high=high)
+    if row.n < 2:
+        return row
+    sd = float(values.std(ddof=1))
+    half = t_quantile(CONFIDENCE, row.n - 1) * sd / math.sqrt(row.n)
+    return replace(row, sd=sd, low=mean - half, high=mean + half)
 
 
 def cell_rows(flows: Flows) -> list[CellRow]:
     """A row for each cell and metric that has a value, or may get one."""
+    metrics = flows.study.metrics
     return [
         row
-        for name, metric in flows.study.metrics.items()
-        for cell in flows.study.cells_of(name, quick=flows.quick)
-        if (row := describe(flows, name, cell)).n or (row.open and metric.fault(cell.knobs) is None)
+        for (metric, _), row in flows.rows.items()
+        if row.n or (row.open and metrics[metric].fault(row.cell.knobs) is None)
     ]
 
 

@@ -77,8 +77,8 @@ def report(folder: Path) -> StudyReport:
     if not (folder / KEPT).is_dir():
         what = "this folder has no results of a study" if folder.is_dir() else "folder not found"
         raise UsageError(what, where=str(folder), remedy="name the folder of upshift study run")
-    study, quick = kept(folder)
-    data = flows.read(study, folder, quick=quick)
+    study = kept(folder)
+    data = flows.read(study, folder)
     made = StudyReport(
         flows=data,
         claims=claims.judge(data),
@@ -124,51 +124,46 @@ def _flat(value: Any, name: str = "") -> Iterable[list[str]]:
 
 
 def _html(made: StudyReport, drawings: Sequence[tuple[str, Markup]], environment: render.Cells) -> str:
-    sources = {"page": (resources.files("analysis.study") / "page.html.j2").read_text(encoding="utf-8")}
+    page = (resources.files("analysis.study") / "page.html.j2").read_text(encoding="utf-8")
     style = (resources.files("analysis.report") / "templates" / "report.css").read_text(encoding="utf-8")
-    jinja = jinja2.Environment(
-        loader=jinja2.DictLoader(sources),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    undefined = jinja2.StrictUndefined
+    jinja = jinja2.Environment(autoescape=True, undefined=undefined, trim_blocks=True, lstrip_blocks=True)
     jinja.filters["plain"] = plain
     study, data = made.flows.study, made.flows
     shown = dict.fromkeys([*(figure.metric for figure in study.figures), *(claim.metric for claim in study.claims)])
     samples = data.samples.values()
     facts = [
-        ("cells", len(study.cells(quick=data.quick))),
-        ("repetitions of each", data.repetitions),
+        ("cells", len(study.cells)),
+        ("repetitions of each", study.repetitions),
         ("ended well", sum(len(sample.repetitions) for sample in samples)),
         ("disturbed, left out", sum(sample.disturbed for sample in samples)),
         ("censored", sum(len(sample.censored_ms) for sample in samples)),
-        ("form", "quick" if data.quick else "whole"),
+        ("form", "quick" if study.is_quick else "whole"),
         *([("still to be made", data.left)] if data.left else []),
     ]
-    return jinja.get_template("page").render(
+    return jinja.from_string(page).render(
         name=study.name,
         source=study.source,
         style=Markup(style),  # noqa: S704 - ours
         marks=_MARKS,
         facts=[(name, str(value)) for name, value in facts],
         columns=study.columns,
-        repetitions=data.repetitions,
+        repetitions=study.repetitions,
         confidence=f"{100 * (1 - CHANCE / max(len(study.claims), 1)):.4g}",
         claims=claim_cells(made.claims),
         claim_sentence=claim_sentence(made.claims),
         drawings=drawings,
         expected=expected_cells(data, made.expected),
         expected_sentence=expected_sentence(made.expected),
-        tables=[(name, [list(rows[0]), *map(_values, rows)]) for name, rows in study.tables.items() if rows],
+        tables=[
+            (name, [list(rows[0]), *(list(row.values()) for row in rows)])
+            for name, rows in study.tables.items()
+            if rows
+        ],
         cells=[(metric, _metric_cells(data, metric, made.cells)) for metric in shown],
         environment=environment,
         version=core.__version__,
     )
-
-
-def _values(row: Mapping[str, str]) -> list[str]:
-    return list(row.values())
 
 
 def claim_sentence(judged: Sequence[Judged]) -> str:

@@ -12,12 +12,13 @@ from core.files.journal import open_journals
 from core.terminal import show_progress
 from downloader.execution.attempt import Part
 from downloader.quirks.pauses import PAUSES
+from tests.topologies import server, topology
 from upshift.campaign import run_file
 from vantage.lab.place import LabPlace
 
 CAMPAIGN = """
 name = "overhead"
-lab = "small"
+lab = "{lab}"
 targets = "lab"
 iterations = {iterations}
 permute = ["ecn", "sack"]
@@ -30,16 +31,26 @@ PER_DOWNLOAD = (Part.SETTINGS, Part.SET_UP, Part.CLIENT_END)
 PER_RUN = tuple(part for part in Part if part not in (*PER_DOWNLOAD, Part.DOWNLOAD, Part.PAUSE))
 
 
+def own_lab(folder: Path, path: str) -> Path:
+    """A topology's file."""
+    servers = [server(f"s{n}", f"www.{n}.example", size="1 MB", path=path) for n in ("one", "two")]
+    (folder / "own.toml").write_text(topology("own", *servers, seed=1), encoding="utf-8")
+    return folder / "own.toml"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--iterations", type=int, default=3)
+    parser.add_argument("--path", help='1 MB from two servers on this path, such as "rtt_ms = 50, rate_mbit = 50"')
     parser.add_argument("--programs", action="store_true", help="write kernel settings by programs, as before")
     arguments = parser.parse_args()
     if arguments.programs:
         setattr(LabPlace, "limit_settings", lambda _place, _names: None)  # noqa: B010 - no process then
     with tempfile.TemporaryDirectory(prefix="upshift-overhead-") as name:
         folder = Path(name)
-        (folder / "campaign.toml").write_text(CAMPAIGN.format(iterations=arguments.iterations), encoding="utf-8")
+        lab = "small" if arguments.path is None else str(own_lab(folder, arguments.path))
+        campaign = CAMPAIGN.format(lab=lab, iterations=arguments.iterations)
+        (folder / "campaign.toml").write_text(campaign, encoding="utf-8")
         with show_progress(as_json=False) as progress:
             summary, _ = run_file(folder / "campaign.toml", folder / "out", progress=progress)
         with open_journals(folder / "out") as journals:

@@ -160,14 +160,14 @@ class Gain:
     @property
     def metrics(self) -> Mapping[str, StudyMetric]:
         """`gain_ms`, `gain_percent`, and the times of both sides, e.g. `iw3_ms`."""
-        first, second = (f"{self.column} {value}" for value in self.values)
-        sides = [f"{self.column}{value}_ms".replace(".", "_") for value in self.values]
-        meanings = (
-            ("gain_ms", "ms", f"Time with {first} less that with {second}."),
-            ("gain_percent", "%", f"The same, of the time with {first}."),
-            *((name, "ms", f"Time with {side}.") for name, side in zip(sides, (first, second), strict=True)),
+        sides = [(f"{self.column}{value}_ms".replace(".", "_"), f"{self.column} {value}") for value in self.values]
+        (_, first), (_, second) = sides
+        metrics = (
+            StudyMetric("gain_ms", "ms", f"Time with {first} less that with {second}."),
+            StudyMetric("gain_percent", "%", f"The same, of the time with {first}."),
+            *(StudyMetric(name, "ms", f"Time with {side}.") for name, side in sides),
         )
-        return {name: StudyMetric(name, unit, meaning) for name, unit, meaning in meanings}
+        return {metric.name: metric for metric in metrics}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,18 +201,19 @@ STUDY_FILE = "study.toml"
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A study file that was checked."""
+    """A study file that was checked, in its whole or its quick form."""
 
     name: str
     source: str
     seed: int
     repetitions: int
-    quick_repetitions: int
+    """Of each cell."""
+    cells: tuple[Cell, ...]
+    short: Study | None = None
+    """The same with the cells and repetitions of `--quick`; None: this is that form."""
     lanes: tuple[str, ...]
     """Columns; cells that differ in one of them may be made side by side."""
     columns: tuple[str, ...]
-    whole: tuple[Cell, ...]
-    quick: tuple[Cell, ...]
     gain: Gain | None = None
     figures: tuple[StudyFigure, ...] = ()
     claims: tuple[Claim, ...] = ()
@@ -222,13 +223,18 @@ class Study:
     files: Mapping[str, str] = field(default_factory=dict)
     """Name -> text of the study file (`STUDY_FILE`) and of its tables."""
 
-    def cells(self, *, quick: bool = False) -> tuple[Cell, ...]:
-        """All cells, or those of `--quick`."""
-        return self.quick if quick else self.whole
+    def form(self, *, quick: bool) -> Study:
+        """The whole study, or that of `--quick`."""
+        return self.short if quick and self.short else self
 
-    def gains(self, *, quick: bool = False) -> dict[tuple[str, ...], tuple[Cell, Cell, Cell]]:
+    @property
+    def is_quick(self) -> bool:
+        return self.short is None
+
+    @cached_property
+    def gains(self) -> Mapping[tuple[str, ...], tuple[Cell, Cell, Cell]]:
         """Key of a cell without the gain's column -> that cell, and the two whose times make its gain."""
-        return {} if self.gain is None else _gains(self.gain, self.cells(quick=quick))
+        return {} if self.gain is None else _gains(self.gain, self.cells)
 
     @cached_property
     def metrics(self) -> Mapping[str, StudyMetric]:
@@ -238,27 +244,23 @@ class Study:
     @cached_property
     def numeric(self) -> frozenset[str]:
         """The columns of cells whose values all are numbers."""
-        kinds = {column: {type(cell.values[column]) for cell in self.whole} for column in self.columns}
+        kinds = {column: {type(cell.values[column]) for cell in self.cells} for column in self.columns}
         return frozenset(column for column, types in kinds.items() if types <= {int, float})
 
-    def cells_of(self, metric: str, *, quick: bool = False) -> list[Cell]:
+    def cells_of(self, metric: str) -> Sequence[Cell]:
         """The cells of a metric: those of a gain lack the gain's column."""
-        if metric in METRICS:
-            return list(self.cells(quick=quick))
-        return [cell for cell, _, _ in self.gains(quick=quick).values()]
+        return self.cells if metric in METRICS else [cell for cell, _, _ in self.gains.values()]
 
 
 def _gains(gain: Gain, cells: Iterable[Cell]) -> dict[tuple[str, ...], tuple[Cell, Cell, Cell]]:
-    sides: dict[tuple[str, ...], dict[str, Cell]] = {}
-    made: dict[tuple[str, ...], Cell] = {}
+    sides: dict[tuple[str, ...], tuple[Cell, dict[str, Cell]]] = {}
     for cell in cells:
         values = {column: value for column, value in cell.values.items() if column != gain.column}
         joint = Cell(values=values, knobs=cell.knobs)
-        sides.setdefault(joint.key, {})[text(cell.values[gain.column])] = cell
-        made.setdefault(joint.key, joint)
+        sides.setdefault(joint.key, (joint, {}))[1][cell.texts[gain.column]] = cell
     first, second = gain.values
     return {
-        key: (made[key], both[first], both[second]) for key, both in sides.items() if first in both and second in both
+        key: (joint, own[first], own[second]) for key, (joint, own) in sides.items() if first in own and second in own
     }
 
 

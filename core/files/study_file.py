@@ -8,7 +8,7 @@ import io
 import itertools
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +27,7 @@ from core.files.study import (
     Gain,
     Row,
     Rule,
+    Selector,
     Study,
     StudyFigure,
     Tolerance,
@@ -42,7 +43,6 @@ _PLAN = "plan.json"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _CHECK = "fix that field"
-Levels = Mapping[str, Mapping[str, Mapping[str, Any]]]
 Repetitions = Annotated[int, Field(strict=True, ge=2, le=10_000)]
 
 
@@ -82,30 +82,32 @@ def load(path: Path, *shipped: Path) -> Study:
         file = next((place for place in places if place.is_file()), places[0])
         return files.setdefault(name, read_text(file, most_bytes=MOST_TOML_BYTES))
 
-    study = parse(read_toml(path), where=str(path), table=table)
-    return dataclasses.replace(study, files=files)
+    return parse(read_toml(path), where=str(path), table=table, files=files)
 
 
-def keep(study: Study, folder: Path, *, quick: bool) -> None:
+def keep(study: Study, folder: Path) -> None:
     """Keeps a study and its tables in the folder of its results, for `kept`."""
     for name, content in study.files.items():
         write_text(folder / KEPT / name, content)
-    write_json(folder / KEPT / _PLAN, {"schema": SCHEMA, "quick": quick})
+    write_json(folder / KEPT / _PLAN, {"schema": SCHEMA, "quick": study.is_quick})
 
 
-def kept(folder: Path) -> tuple[Study, bool]:
-    """The study of a folder of results, and whether it was run with `--quick`. Raises UsageError."""
+def kept(folder: Path) -> Study:
+    """The study of a folder of results, in the form that was run. Raises UsageError."""
     plan = read_json(folder / KEPT / _PLAN, remedy="name the folder of `upshift study run`")
-    return load(folder / KEPT / STUDY_FILE), plan.get("quick") is True
+    return load(folder / KEPT / STUDY_FILE).form(quick=plan.get("quick") is True)
 
 
-def parse(data: Mapping[str, Any], *, where: str, table: Callable[[str], str]) -> Study:
-    """The study in plain data.
+def parse(
+    data: Mapping[str, Any], *, where: str, table: Callable[[str], str], files: Mapping[str, str] | None = None
+) -> Study:
+    """The whole study in plain data.
 
     Args:
         data: the TOML file.
         where: its name, for errors.
         table: gives the text of a CSV file by the name that the study has for it.
+        files: `Study.files`.
 
     Raises:
         UsageError: anything is wrong, in one sentence with its field.
@@ -114,29 +116,30 @@ def parse(data: Mapping[str, Any], *, where: str, table: Callable[[str], str]) -
     if file.schema != SCHEMA:
         what = f"it has schema {file.schema}, this Upshift reads {SCHEMA}"
         raise UsageError(what, where=where, remedy=f"write schema = {SCHEMA}")
-    read = _Reader(where, table)
-    read.check_levels(file)
-    whole, quick = read.cells(file, quick=False), read.cells(file, quick=True)
-    columns = tuple(whole[0].values)
+    read = _Reader(where, table, file)
+    read.check_levels()
+    cells, few = read.cells(quick=False), read.cells(quick=True)
     study = Study(
         name=file.name,
         source=file.source,
         seed=file.seed,
         repetitions=file.repetitions,
-        quick_repetitions=file.quick_repetitions,
+        cells=cells,
         lanes=file.lanes,
-        columns=columns,
-        whole=whole,
-        quick=quick,
+        columns=tuple(cells[0].values),
+        figures=tuple(file.figure),
+        claims=tuple(file.claim),
         tables={name: read.rows(name, f"tables {name}") for name in file.tables},
+        files=files or {},
     )
     for column in file.lanes:
-        read.check_name(column, columns, "lanes")
-    study = dataclasses.replace(study, gain=read.gain(file.gain, study))
-    read.check_figures(file.figure, study)
-    read.check_claims(file.claim, study)
+        read.check_name(column, study.columns, "lanes")
+    study = dataclasses.replace(study, gain=read.gain(study))
+    read.check_figures(study)
+    read.check_claims(study)
     expected = tuple(read.expected(one, f"expected {number}", study) for number, one in enumerate(file.expected, 1))
-    return dataclasses.replace(study, figures=tuple(file.figure), claims=tuple(file.claim), expected=expected)
+    study = dataclasses.replace(study, expected=expected)
+    return dataclasses.replace(study, short=dataclasses.replace(study, cells=few, repetitions=file.quick_repetitions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,71 +148,78 @@ class _Reader:
 
     where: str
     table: Callable[[str], str]
+    file: _File
 
     def error(self, place: str, what: str, remedy: str = _CHECK) -> UsageError:
-        return UsageError(what, where=f"{self.where}: {place}", remedy=remedy)
+        return UsageError(what, where=self._in(place), remedy=remedy)
 
     def check_name(self, name: str, known: Collection[str], place: str, what: str = "") -> None:
         """Raises UsageError with those that are known if a name is not; `what` is its clause."""
         if name not in known:
             raise self.error(place, what or f"there is no column {name}", use_one_of(name, known))
 
-    def check_levels(self, file: _File) -> None:
+    def check_levels(self) -> None:
         """Names of columns, and what `fixed` and each level set."""
         taken = {*KNOBS, *METRICS, *FLOW_COLUMNS}
-        for column, levels in file.levels.items():
+        for column, levels in self.file.levels.items():
             if not _NAME.fullmatch(column) or column in taken:
                 raise self.error(f"levels.{column}", "a column of levels cannot have this name", "choose another one")
             for level, settings in levels.items():
-                build(settings, Knobs, where=f"{self.where}: levels.{column}.{level}")
-        build(file.fixed, Knobs, where=f"{self.where}: fixed")
+                build(settings, Knobs, where=self._in(f"levels.{column}.{level}"))
+        build(self.file.fixed, Knobs, where=self._in("fixed"))
 
-    def cells(self, file: _File, *, quick: bool) -> tuple[Cell, ...]:
+    def cells(self, *, quick: bool) -> tuple[Cell, ...]:
         """The product of each table of cells, one after the other; equal cells count once."""
-        if not file.cells:
+        if not self.file.cells:
             raise self.error("cells", "there are none", "write a table [[cells]]")
-        columns = dict.fromkeys(name for table in file.cells for name in table if name != "quick")
+        columns = dict.fromkeys(name for table in self.file.cells for name in table if name != "quick")
         made: dict[tuple[str, ...], Cell] = {}
-        for number, table in enumerate(file.cells, 1):
+        for number, table in enumerate(self.file.cells, 1):
             place = f"cells {number}"
-            lists = self._lists(table, place, file.levels, quick=quick)
+            lists = self._lists(table, place, quick=quick)
             if math.prod(map(len, lists.values())) + len(made) > MOST_CELLS:
                 raise self.error(place, f"the study has more than {MOST_CELLS} cells", "shorten its lists")
-            for chosen in itertools.product(*lists.values()):
-                knobs = self._knobs(dict(zip(lists, chosen, strict=True)), file, place)
-                cell = Cell(values=_values(columns, dict(zip(lists, chosen, strict=True)), knobs), knobs=knobs)
+            for values in itertools.product(*lists.values()):
+                chosen = dict(zip(lists, values, strict=True))
+                knobs = self._knobs(chosen, place)
+                # Of a knob that this table does not list: what it is set to.
+                cell = Cell(
+                    values={name: chosen.get(name, getattr(knobs, name, None)) for name in columns}, knobs=knobs
+                )
                 made.setdefault(cell.key, cell)
         return tuple(made.values())
 
-    def _lists(self, table: Mapping[str, Any], place: str, levels: Levels, *, quick: bool) -> dict[str, list[Any]]:
+    def _lists(self, table: Mapping[str, Any], place: str, *, quick: bool) -> dict[str, list[Any]]:
         lists = {name: value for name, value in table.items() if name != "quick"}
         replaced = table.get("quick", {})
         if not isinstance(replaced, Mapping):
             raise self.error(f"{place}.quick", "it is not a table", "write quick = { column = [...] }")
         for column, values in (*lists.items(), *replaced.items()):
             inside = f"{place}.{column}" if values is lists.get(column) else f"{place}.quick.{column}"
-            self.check_name(column, [*levels, *KNOBS], inside, "unknown column")
+            self.check_name(column, [*self.file.levels, *KNOBS], inside, "unknown column")
             if column not in lists:
                 raise self.error(inside, "only a list of the table can be replaced", f"add {column} to {place}")
             if not isinstance(values, list) or not values:
                 raise self.error(inside, "it is not a list of values", "write [...]")
             for value in values:
-                self._check_value(column, value, inside, levels)
+                self._check_value(column, value, inside)
         return {**lists, **replaced} if quick else lists
 
-    def _check_value(self, column: str, value: Any, inside: str, levels: Levels) -> None:
+    def _check_value(self, column: str, value: Any, inside: str) -> None:
+        levels = self.file.levels
         if isinstance(value, Mapping):
             raise self.error(inside, "a value cannot be a table", "name it as a level in [levels]")
         if column not in levels:
-            build({column: value}, Knobs, where=f"{self.where}: {inside}")
+            build({column: value}, Knobs, where=self._in(inside))
         elif not isinstance(value, str) or value not in levels[column]:
             raise self.error(inside, f"unknown level {text(value)!r}", use_one_of(text(value), levels[column]))
 
-    def _knobs(self, chosen: Mapping[str, Any], file: _File, place: str) -> Knobs:
+    def _knobs(self, chosen: Mapping[str, Any], place: str) -> Knobs:
         """What a cell sets: `fixed`, then its levels and values, of which no two may set the same."""
         settings: dict[str, Any] = {}
         for column, value in chosen.items():
-            for name, own in (file.levels[column][value] if column in file.levels else {column: value}).items():
+            levels = self.file.levels.get(column)
+            for name, own in (levels[value] if levels else {column: value}).items():
                 before = settings.get(name)
                 if isinstance(own, Mapping) and isinstance(before, Mapping) and not set(own) & set(before):
                     settings[name] = {**before, **own}
@@ -217,30 +227,30 @@ class _Reader:
                     raise self.error(place, f"its column {column} sets {name}, as another one does", "keep one of them")
                 else:
                     settings[name] = own
-        for name, common in file.fixed.items():
+        for name, common in self.file.fixed.items():
             own = settings.get(name, common)
             settings[name] = {**common, **own} if isinstance(common, Mapping) and isinstance(own, Mapping) else own
-        knobs = build(settings, Knobs, where=f"{self.where}: {place}")
+        knobs = build(settings, Knobs, where=self._in(place))
         if (fault := knobs.fault()) is not None:
             cell = ", ".join(f"{column} {text(value)}" for column, value in chosen.items())
             raise self.error(place, f"{fault} ({cell})", _CHECK)
         return knobs
 
-    def gain(self, gain: Mapping[str, Sequence[Any]], study: Study) -> Gain | None:
-        if not gain:
+    def gain(self, study: Study) -> Gain | None:
+        if not self.file.gain:
             return None
-        (column, values), *others = gain.items()
+        (column, values), *others = self.file.gain.items()
         if others or len(values) != 2 or text(values[0]) == text(values[1]):
             raise self.error("gain", "it is not one column with two values", "write gain = { iw = [3, 10] }")
         made = Gain(column=column, values=(text(values[0]), text(values[1])))
-        self.check_selector({column: made.values}, study.columns, study.whole, "gain")
-        if not dataclasses.replace(study, gain=made).gains():
+        self.check_selector({column: made.values}, study.cells, "gain")
+        if not dataclasses.replace(study, gain=made).gains:
             raise self.error("gain", "no two cells differ in nothing else", "give both values the same other columns")
         return made
 
-    def check_figures(self, figures: Iterable[StudyFigure], study: Study) -> None:
+    def check_figures(self, study: Study) -> None:
         """Each has cells, and each place in it one cell."""
-        for number, figure in enumerate(figures, 1):
+        for number, figure in enumerate(study.figures, 1):
             place = f"figure {number}"
             cells = self._cells_of(figure.metric, figure.only, study, place)
             columns = tuple(cells[0].values)
@@ -252,10 +262,10 @@ class _Reader:
                     what = f"column {column} has {len(values)} values there, and is not drawn"
                     raise self.error(place, what, f"add it to draw, or choose a value in only = {{ {column} = ... }}")
 
-    def check_claims(self, claims: Iterable[Claim], study: Study) -> None:
+    def check_claims(self, study: Study) -> None:
         """Each has a range and pairs of different cells."""
         ids: set[str] = set()
-        for number, claim in enumerate(claims, 1):
+        for number, claim in enumerate(study.claims, 1):
             place = f"claim {claim.id}"
             if claim.id in ids:
                 raise self.error(f"claim {number}.id", f"there are two claims {claim.id}", "rename one")
@@ -267,7 +277,7 @@ class _Reader:
                 raise self.error(place, f"[{low:g}, {high:g}] is not a range", "write [low, high]")
             cells = self._cells_of(claim.metric, claim.where, study, place)
             for side, selector in (("a", claim.a), ("b", claim.b)):
-                self.check_selector(selector, tuple(cells[0].values), cells, f"{place}.{side}")
+                self.check_selector(selector, cells, f"{place}.{side}")
                 if twice := set(selector) & set(claim.where):
                     raise self.error(f"{place}.{side}", f"where has the column {min(twice)}, too", "keep one of them")
             if not (partners := pairs(claim, cells)):
@@ -292,7 +302,7 @@ class _Reader:
         if not rows or (missing := set(rules) - set(rows[0])):
             what = f"has no column {min(missing)}" if rows else "is empty"
             raise self.error(place, f"the table {fixed.table} {what}", "name another table or metric")
-        known = [*study.columns, *study.metrics, *(name for name in KNOBS if name not in study.columns)]
+        known = dict.fromkeys((*study.columns, *study.metrics, *KNOBS))
         for column in rows[0]:
             if column not in known or (study.gain and column == study.gain.column and not set(rules) <= set(METRICS)):
                 what = f"column {column} of the table {fixed.table} is neither a column of cells nor a metric"
@@ -347,11 +357,11 @@ class _Reader:
                 raise self.error(place, f"row {number} of {name} has {len(line)} cells, not {len(header)}", "fix it")
         return tuple(dict(zip(header, map(same_text, line), strict=True)) for line in lines if line)
 
-    def _cells_of(self, metric: str, only: Mapping[str, tuple[str, ...]], study: Study, place: str) -> list[Cell]:
+    def _cells_of(self, metric: str, only: Selector, study: Study, place: str) -> list[Cell]:
         """The cells of a metric with these values; each of them has the metric."""
         self.check_name(metric, study.metrics, place, f"unknown metric {metric}")
         cells = study.cells_of(metric)
-        self.check_selector(only, tuple(cells[0].values), cells, place)
+        self.check_selector(only, cells, place)
         chosen = [cell for cell in cells if cell.matches(only)]
         if not chosen:
             raise self.error(place, "no cell has these values", "choose others")
@@ -360,25 +370,13 @@ class _Reader:
                 raise self.error(place, fault, "choose other cells or another metric")
         return chosen
 
-    def check_selector(
-        self, selector: Mapping[str, tuple[str, ...]], columns: Sequence[str], cells: Iterable[Cell], place: str
-    ) -> None:
-        """Each column is there, and has each value."""
-        among = list(cells)
+    def check_selector(self, selector: Selector, cells: Sequence[Cell], place: str) -> None:
+        """The cells have each column, and there each value."""
         for column, values in selector.items():
-            self.check_name(column, columns, place)
-            known = list(dict.fromkeys(cell.texts[column] for cell in among))
+            self.check_name(column, cells[0].values, place)
+            known = dict.fromkeys(cell.texts[column] for cell in cells)
             for value in values:
                 self.check_name(value, known, place, f"no cell there has {column} {value!r}")
 
     def _in(self, place: str) -> str:
         return f"{self.where}: {place}"
-
-
-def _values(columns: Iterable[str], chosen: Mapping[str, Any], knobs: Knobs) -> dict[str, Any]:
-    """A value for each column: of a knob that a table of cells does not list, what it is set to."""
-    values = {}
-    for column in columns:
-        value = chosen.get(column, getattr(knobs, column, None))
-        values[column] = list(value) if isinstance(value, tuple) else value
-    return values

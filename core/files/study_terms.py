@@ -34,8 +34,6 @@ _OF_CLIENT: Mapping[str, Client] = {
     "idle_ms": "again",
 }
 """Knobs that only one client has."""
-_WHOLE = Field(strict=True, ge=0)
-_ONE = Field(strict=True, ge=1)
 _QUEUE = re.compile(r"(?P<products>bdp x [0-9]+(?:\.[0-9]+)?)|(?P<packets>[0-9]+) packets?")
 
 
@@ -44,7 +42,10 @@ def _several(value: Any) -> Any:
     return (value,) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-Numbers = Annotated[tuple[Annotated[int, _WHOLE], ...], BeforeValidator(_several)]
+Number = Annotated[int, Field(strict=True, ge=0)]
+Positive = Annotated[int, Field(strict=True, ge=1)]
+Rate = Annotated[float, Field(gt=0)]
+Numbers = Annotated[tuple[Number, ...], BeforeValidator(_several)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +73,11 @@ class Knobs:
     __pydantic_config__ = STRICT
 
     rtt_ms: Annotated[float, Field(gt=0, le=LONGEST_MS), About("ms", "Round-trip time of the empty path.")] = 0.0
-    rate_mbit: Annotated[
-        Annotated[float, Field(gt=0)] | None,
-        About("Mbit/s", "Rate of IP packets towards the client; not set: no limit."),
-    ] = None
+    rate_mbit: Annotated[Rate | None, About("Mbit/s", "Rate of IP packets towards the client; not set: no limit.")] = (
+        None
+    )
     queue: Annotated[
-        Annotated[int, _WHOLE] | str | None,
+        Number | str | None,
         About(
             "", "Queue of the bottleneck: bytes, a size, `bdp x N`, `N packets` of 1500 bytes; not set: as paths do."
         ),
@@ -87,14 +87,13 @@ class Knobs:
         Numbers, About("", "Payload segments of each connection that are lost towards the client; 0 is the first.")
     ] = ()
     uplink_mbit: Annotated[
-        Annotated[float, Field(gt=0)] | None,
-        About("Mbit/s", "Rate towards the server; not set: that towards the client."),
+        Rate | None, About("Mbit/s", "Rate towards the server; not set: that towards the client.")
     ] = None
     lost: Annotated[
         LostPackets,
         About("", "Packets of each connection that are lost: `down` (0 is the SYN-ACK), `up` (0 is the SYN)."),
     ] = LostPackets()
-    iw: Annotated[int, _ONE, About("segments", "Initial congestion window of the sender.")] = 10
+    iw: Annotated[Positive, About("segments", "Initial congestion window of the sender.")] = 10
     send: Annotated[
         dict[Literal["pace", "cc", "first", "think"], str | int | float],
         About("", "How the sender sends: `pace`, `cc`, `first`, `think`, as files of a topology have it."),
@@ -102,9 +101,9 @@ class Knobs:
     sysctls: Annotated[dict[str, str | int], About("", "Kernel settings of the server's node.")] = field(
         default_factory=dict
     )
-    html: Annotated[int, _WHOLE, About("B", "Answer that is fetched before the objects; 0: none.")] = 0
+    html: Annotated[Number, About("B", "Answer that is fetched before the objects; 0: none.")] = 0
     objects: Annotated[Numbers, About("B", "Answers, each with its head; a number is a list of one.")] = ()
-    connections: Annotated[int, _ONE, About("", "Connections over which the objects are fetched.")] = 1
+    connections: Annotated[Positive, About("", "Connections over which the objects are fetched.")] = 1
     pipelined: Annotated[bool, Field(strict=True), About("", "All objects of a connection are requested at once.")] = (
         False
     )
@@ -112,7 +111,7 @@ class Knobs:
         Beside, About("", "What shares the queue: `nothing`, `elephant`, `voice`, or `rival N` with that window.")
     ] = "nothing"
     client: Annotated[Client, About("", "Who fetches: `kernel`, or iwprobe as `iw`, `fetch` or `again`.")] = "kernel"
-    ack_every: Annotated[int, _ONE, About("segments", "After how many segments iwprobe acknowledges.")] = 1
+    ack_every: Annotated[Positive, About("segments", "After how many segments iwprobe acknowledges.")] = 1
     idle_ms: Annotated[
         float, Field(ge=0), About("ms", "Pause between the first answer and the second request of `again`.")
     ] = 0.0
@@ -139,10 +138,9 @@ class Knobs:
         sends_self, default = self.grow != "kernel", Knobs()
         checks = (
             (not self.rtt_ms, "rtt_ms is not set"),
-            ((self.rate_mbit or 0) > MOST_MBIT, f"rate_mbit is above {MOST_MBIT:g}, which the emulator does not reach"),
-            (
-                (self.uplink_mbit or 0) > MOST_MBIT,
-                f"uplink_mbit is above {MOST_MBIT:g}, which the emulator does not reach",
+            *(
+                ((rate or 0) > MOST_MBIT, f"{name} is above {MOST_MBIT:g}, which the emulator does not reach")
+                for name, rate in (("rate_mbit", self.rate_mbit), ("uplink_mbit", self.uplink_mbit))
             ),
             (self.iw not in WINDOWS and not sends_self, f"iw {self.iw} has no address in the lab"),
             (sends_self and self._loses, "grow counts in loss-free flows only, and this path loses packets"),

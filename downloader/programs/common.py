@@ -227,7 +227,7 @@ class Document:
         if self._usage is not None and self.values["transfer_cpu_s"] is None:
             now = Usage.now(self._schedstat)
             self.values["transfer_cpu_s"] = now.cpu_since(self._usage)
-            self.values["run_delay_s"] = now.run_delay_since(self._usage)
+            self.values["run_delay_s"] = now.waited_since(self._usage)
 
     def ran_elsewhere(self, *, cpu_s: float) -> None:
         """The client was another process, which used this much CPU time [s]: what this thread used is not its."""

@@ -1,8 +1,6 @@
 """The client of sender studies: resident, a JSON line in, a JSON line out, one thread.
 
-    load.py [--fifo PRIORITY]
-
-It begins with `{"fifo_priority": N}`; 0: it has no real-time priority. Requests:
+Requests:
 
     {"op": "load", "address": A, "html": OBJECT, "objects": [OBJECT, ...], "connections": N, "pipelined": false,
      "rival": A or null, "rival_first": false, "limit_s": S, "gap_ms": MS}
@@ -21,14 +19,12 @@ that makes a load longer: before it connects, before a request, at the last byte
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import selectors
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from downloader.programs.neighbours import Elephant, FailedError, Sockets, Voice, request
@@ -42,28 +38,19 @@ Object = Sequence[Any]
 
 
 class LoadConnection:
-    """One connection of a load, which takes objects from those that wait.
+    """One connection of a load.
 
     Args:
-        take: gives the objects that it asks for next; none: it is idle.
-        arrived: called with the number of bytes that have arrived.
-        ended: called when it has all that it asked for.
+        load: hears of what arrives.
+        waiting: objects that it asks for together, for as many times as there are any; others may take from them, too.
     """
 
-    def __init__(
-        self,
-        sockets: Sockets,
-        address: str,
-        take: Callable[[], list[Object]],
-        arrived: Callable[[int], None],
-        ended: Callable[[LoadConnection], None],
-    ) -> None:
-        self._take, self._arrived, self._ended = take, arrived, ended
+    def __init__(self, load: Load, waiting: deque[Sequence[Object]]) -> None:
+        self._load, self._waiting, self._sockets = load, waiting, load.sockets
         self._left, self._head = 0, b""
         self._sender_info: bytearray | None = None
         self.info: dict[str, Any] | None = None
-        self._sockets = sockets
-        self.sock = sockets.connect(address, self._connected)
+        self.sock = load.sockets.connect(load.address, self._connected)
 
     def _connected(self) -> None:
         self._sockets.watch(self.sock, selectors.EVENT_READ, self._read)
@@ -71,7 +58,9 @@ class LoadConnection:
 
     def ask(self) -> None:
         """Asks for what is next, if there is anything."""
-        if objects := self._take():
+        self._load.acted = True
+        if self._waiting:
+            objects = self._waiting.popleft()
             self._left, self._head = sum(size for _, size in objects), b""
             self.sock.send(b"".join(request(path) for path, _ in objects))
 
@@ -100,27 +89,21 @@ class LoadConnection:
         self._left -= len(data)
         if self._left < 0:
             raise FailedError("the answer is longer than asked for")
-        self._arrived(len(data))
+        self._load.arrived(len(data))
         if not self._left:
-            self._ended(self)
-
-
-def _once(objects: list[Object]) -> Callable[[], list[Object]]:
-    """Gives these at the first call, then none."""
-    left = [objects]
-    return lambda: left.pop() if left else []
+            self._load.ended(self)
 
 
 class Load:
     """The HTML, then the objects."""
 
     def __init__(self, sockets: Sockets, wanted: dict[str, Any], address: str) -> None:
-        self._sockets, self._address, self._gap_ns = sockets, address, wanted["gap_ms"] * 1e6
-        self._objects = deque[Object](wanted["objects"])
-        self._html: Object | None = wanted["html"]
+        self.sockets, self.address, self._gap_ns = sockets, address, wanted["gap_ms"] * 1e6
+        self._html: list[Object] = [wanted["html"]] if wanted["html"] else []
+        self._objects: list[Object] = wanted["objects"]
         self._count = min(wanted["connections"], len(self._objects))
         self._pipelined = wanted["pipelined"]
-        self.left = self.size = sum(int(size) for _, size in [*([self._html] if self._html else []), *self._objects])
+        self.left = self.size = sum(int(size) for _, size in [*self._html, *self._objects])
         self.connections: list[LoadConnection] = []
         self.flights = 0
         self.ended_ns = 0
@@ -129,39 +112,30 @@ class Load:
 
     def start(self) -> None:
         """Begins to connect."""
-        if self._html is not None:
-            self._open(_once([self._html]))
+        if self._html:
+            self.connections.append(LoadConnection(self, deque([self._html])))
         else:
             self._open_all()
 
-    def _open(self, take: Callable[[], list[Object]]) -> None:
-        def next_objects() -> list[Object]:
-            self.acted = True
-            return take()
-
-        connection = LoadConnection(self._sockets, self._address, next_objects, self._arrived, self._ended)
-        self.connections.append(connection)
-
     def _open_all(self) -> None:
-        self._html = None
-        if self._pipelined:
-            shares = [list(self._objects)[number :: self._count] for number in range(self._count)]
-            self._objects.clear()
-            for share in shares:
-                self._open(_once(share))
-        else:
-            for _ in range(self._count):
-                self._open(lambda: [self._objects.popleft()] if self._objects else [])
+        """Each connection has its share, or all take from the same objects, one at a time."""
+        self._html = []
+        together = deque[Sequence[Object]]([one] for one in self._objects)
+        for number in range(self._count):
+            own = deque[Sequence[Object]]([self._objects[number :: self._count]])
+            self.connections.append(LoadConnection(self, own if self._pipelined else together))
 
-    def _arrived(self, size: int) -> None:
+    def arrived(self, size: int) -> None:
+        """So many bytes have arrived."""
         now = time.monotonic_ns()
         self.left -= size
         self.flights += now - self.ended_ns > self._gap_ns
         self.ended_ns = now
 
-    def _ended(self, connection: LoadConnection) -> None:
+    def ended(self, connection: LoadConnection) -> None:
+        """A connection has all that it asked for."""
         self.acted = True
-        if self._html is not None:
+        if self._html:
             self._open_all()
         else:
             connection.ask()
@@ -190,12 +164,12 @@ class LoadClient:
         try:
             for load in both[:: -1 if wanted["rival_first"] else 1]:
                 load.start()
-            waited = Usage.now().run_delay_since(before) or 0.0
+            waited = Usage.now().waited_since(before) or 0.0
             while mine.left and time.monotonic() < until:
                 mine.acted, before = False, Usage.now()
                 self.sockets.turn(until)
                 if mine.acted:
-                    waited += Usage.now().run_delay_since(before) or 0.0
+                    waited += Usage.now().waited_since(before) or 0.0
             self._ended_ns = mine.ended_ns
             answer: dict[str, Any] = {
                 "outcome": "censored" if mine.left else "ok",
@@ -288,20 +262,5 @@ class LoadClient:
                 self.alone()
 
 
-def main() -> None:
-    """Serves one caller."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--fifo", type=int, default=0, metavar="PRIORITY", help="real-time priority, if permitted")
-    options = parser.parse_args()
-    priority = options.fifo
-    if priority:
-        try:
-            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
-        except OSError:
-            priority = 0
-    print(json.dumps({"fifo_priority": priority}), flush=True)  # noqa: T201 - the protocol
-    LoadClient().serve()
-
-
 if __name__ == "__main__":
-    main()
+    LoadClient().serve()

@@ -17,27 +17,27 @@ class Usage:
 
     cpu_s: float
     """User and system time (CLOCK_THREAD_CPUTIME_ID)."""
-    run_delay_s: float | None
+    waited_s: float | None
     """Time that it was ready to run and waited for a processor; None if the kernel does not report it."""
 
     @classmethod
     def now(cls, schedstat: int | None = None) -> Usage:
         """The calling thread's. `schedstat`: its open file, for a process that may open none any more."""
         cpu_s = time.thread_time()
-        return cls(cpu_s=cpu_s, run_delay_s=_run_delay_s(schedstat))
+        return cls(cpu_s=cpu_s, waited_s=_waited_s(schedstat))
 
     def cpu_since(self, earlier: Usage) -> float:
         """Time on a processor between two moments [s]."""
         return round(self.cpu_s - earlier.cpu_s, 6)
 
-    def run_delay_since(self, earlier: Usage) -> float | None:
+    def waited_since(self, earlier: Usage) -> float | None:
         """Time on a run queue between two moments [s]."""
-        if self.run_delay_s is None or earlier.run_delay_s is None:
+        if self.waited_s is None or earlier.waited_s is None:
             return None
-        return round(self.run_delay_s - earlier.run_delay_s, 6)
+        return round(self.waited_s - earlier.waited_s, 6)
 
 
-def _run_delay_s(schedstat: int | None) -> float | None:
+def _waited_s(schedstat: int | None) -> float | None:
     try:
         text = _SCHEDSTAT.read_bytes() if schedstat is None else os.pread(schedstat, 100, 0)
         return parse_run_delay(text.decode("ascii"))

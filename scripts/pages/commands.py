@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from core.options import listings
 from upshift import cli
 
 
@@ -82,7 +83,7 @@ def section(name: str, command: Any) -> str:
         rows = [(f"`{names}`", meaning) for names, meaning in filter(None, records) if names != "--help"]
         if rows:
             page += "\n" + table((title, "meaning"), rows)
-    for title, rows in listing(command).items():
+    for title, rows in listings(command).items():
         page += f"\n{title}:\n\n" + table(("name", "meaning"), [(f"`{name}`", meaning) for name, meaning in rows])
     return page
 
@@ -91,10 +92,3 @@ def prose(help_text: str | None) -> str:
     """A help text as paragraphs."""
     paragraphs = inspect.cleandoc(help_text or "").replace("\b", "").split("\n\n")
     return "\n\n".join(cell(paragraph) for paragraph in paragraphs if paragraph.strip()) + "\n"
-
-
-def listing(command: Any) -> dict[str, list[tuple[str, str]]]:
-    """What can be plugged in, as `--help` shows it (`upshift.cli.ListingCommand`)."""
-    function = inspect.unwrap(command.callback) if command.callback else None
-    function_listing = getattr(inspect.getmodule(function), f"{getattr(function, '__name__', '')}_listing", None)
-    return {title: list(rows) for title, rows in (function_listing() if function_listing else {}).items()}

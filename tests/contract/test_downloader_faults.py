@@ -26,6 +26,8 @@ class Row:
 
     path: str = "/ok"
     port: str = "answers"
+    called: str = ""
+    """The row's name, where path and port do not say it."""
     outcome: Outcome = FAILED
     failure: Failure | None
     status: int | None = None
@@ -52,6 +54,8 @@ class Row:
 
     @property
     def name(self) -> str:
+        if self.called:
+            return self.called
         budget = "" if self.max_bytes is None else f"-{self.max_bytes}"
         return (self.path.removeprefix("/") if self.port == "answers" else self.port) + budget
 
@@ -60,8 +64,18 @@ def whole(path: str = "/ok", **more: object) -> Row:
     return Row(path=path, outcome=OK, failure=None, status=200, body_bytes=BODY_BYTES, **more)  # type: ignore[arg-type]
 
 
+def frames(called: str, answer: str, number: int | None = None) -> Row:
+    """Bytes of HTTP/3 on the request's stream, in hexadecimal, then its end. Without a number, no response came."""
+    code, failure = FailureCode.HTTP_SYNTAX if number is None else FailureCode.H3_CODE, Failure.PROTOCOL_ERROR
+    path = f"/bytes/{answer}"
+    return Row(called=called, path=path, transports=QUIC_ONLY, failure=failure, code=code, number=number)
+
+
 QUIC_ONLY, TCP_ONLY = (Transport.QUIC,), (Transport.TCP,)
 SHORT_S = 2.0
+H3_FRAME_UNEXPECTED, H3_FRAME_ERROR, QPACK_DECOMPRESSION_FAILED = 0x105, 0x106, 0x200
+STATUS_200 = "01030000d9"
+"""HEADERS with this status alone."""
 
 ROWS = [
     # the handshake
@@ -135,6 +149,15 @@ ROWS = [
         codes={"2": (FailureCode.H2_CODE, 1), "3": (FailureCode.H3_CODE, 0x105)},
     ),
     Row(path="/bad-status", failure=Failure.PROTOCOL_ERROR, code=FailureCode.HTTP_SYNTAX),
+    frames("no-frame", ""),
+    frames("no-headers", "2100"),  # a frame of a type that has no meaning (RFC 9114, section 7.2.8)
+    frames("no-field", "01020000"),
+    frames("cut-type", "40", H3_FRAME_ERROR),
+    frames("cut-headers", "01100000d9", H3_FRAME_ERROR),
+    frames("huge-frame", "01c000000040000000", H3_FRAME_ERROR),
+    frames("settings", "0400", H3_FRAME_UNEXPECTED),
+    frames("priority", "020100", H3_FRAME_UNEXPECTED),  # of HTTP/2 (RFC 9114, section 7.2.8)
+    frames("field-unknown", "01040000ff7f", QPACK_DECOMPRESSION_FAILED),
     Row(path="/missing", failure=Failure.HTTP_STATUS, status=404),
     Row(path="/redirect", failure=Failure.HTTP_STATUS, status=302),
     Row(path="/no-content", failure=Failure.HTTP_STATUS, status=204),
@@ -151,6 +174,15 @@ ROWS = [
     whole("/no-length"),
     Row(path="/empty", outcome=OK, failure=None, status=200, body_bytes=0),
     whole("/open-end"),
+    Row(  # DATA frames may be empty (RFC 9114, section 7.2.1)
+        called="empty-frames",
+        path=f"/bytes/{STATUS_200}00000000000161",
+        outcome=OK,
+        failure=None,
+        status=200,
+        body_bytes=1,
+        transports=QUIC_ONLY,
+    ),
     Row(path="/truncated", failure=Failure.TRUNCATED_BODY, status=200, body_bytes=5000),
     Row(path="/long", failure=Failure.LENGTH_MISMATCH, status=200),
     Row(path="/stall", outcome=CENSORED, failure=Failure.STALLED, status=200, budget_s=SHORT_S, body_bytes=5000),
@@ -158,6 +190,9 @@ ROWS = [
     Row(path="/trickle", outcome=CENSORED, failure=Failure.TIME_BUDGET, status=200, budget_s=SHORT_S),
     Row(path="/reset", failure=Failure.CONNECTION_RESET, code=FailureCode.IN_BODY, status=200),
     Row(path="/reset-stream", failure=Failure.CONNECTION_RESET, code=FailureCode.IN_BODY, status=200),
+    frames("cut-data", f"{STATUS_200}0010aabb", H3_FRAME_ERROR),
+    frames("cut-after-body", f"{STATUS_200}0002aabb2103", H3_FRAME_ERROR),
+    frames("settings-after-body", f"{STATUS_200}0002aabb0400", H3_FRAME_UNEXPECTED),
     # the byte budget
     Row(outcome=CENSORED, failure=Failure.BYTE_BUDGET, status=200, max_bytes=10_001, body_bytes=10_001),
     whole(max_bytes=BODY_BYTES),
@@ -165,22 +200,35 @@ ROWS = [
     Row(path="/no-length", outcome=CENSORED, failure=Failure.BYTE_BUDGET, max_bytes=BODY_BYTES - 1),
 ]
 
-_UNTOLD = "ngtcp2 closes by itself, and libcurl says ERR_CLOSING whatever the reason"
+_UNTOLD = (
+    "libcurl keeps no error of nghttp3's: ngtcp2 closes by itself, and libcurl says ERR_CLOSING whatever the reason"
+)
 _AS_RESET = "libcurl tells no reason of QUIC's, so that this counts as a reset"
+_CUT = "quiche takes a stream that ends inside a frame for one that ends"
 OTHERWISE: Mapping[tuple[str, str], tuple[FailureCode | None, int | None, str]] = {
     **{
         ("curl-h3", row): (None, None, _UNTOLD)
         for row in ("switching", "garbage", "bad-status", "negative-length", "odd-length", "two-lengths")
     },
+    **{("curl-h3", row.name): (None, None, _UNTOLD) for row in ROWS if row.path.startswith("/bytes/") and row.failure},
     ("curl-h3", "alert"): (FailureCode.IN_HANDSHAKE, None, _AS_RESET),
     ("curl-h3", "version"): (FailureCode.IN_HANDSHAKE, None, _AS_RESET),
     ("curl-h3", "stream-limit"): (FailureCode.BEFORE_HEADERS, None, _AS_RESET),
     ("curl-h2", "long"): (FailureCode.H2_CODE, None, "nghttp2 takes the length for a rule of framing"),
     ("curl-h2", "truncated"): (FailureCode.H2_CODE, None, "nghttp2 takes the length for a rule of framing"),
     ("quiche", "garbage"): (FailureCode.HTTP_SYNTAX, None, "quiche skips DATA before HEADERS: no response comes"),
+    ("quiche", "priority"): (FailureCode.HTTP_SYNTAX, None, "quiche skips the frames that only HTTP/2 has"),
+    ("quiche", "cut-type"): (FailureCode.HTTP_SYNTAX, None, _CUT),
+    ("quiche", "cut-headers"): (FailureCode.HTTP_SYNTAX, None, _CUT),
+    ("quiche", "huge-frame"): (FailureCode.H3_CODE, 0x107, "quiche refuses the announced length (H3_EXCESSIVE_LOAD)"),
+    ("aioquic", "no-field"): (FailureCode.H3_CODE, QPACK_DECOMPRESSION_FAILED, "pylsqpack takes no empty section"),
     ("quinn", "self_signed"): (FailureCode.UNKNOWN_CA, None, "rustls knows only that no trusted authority issued it"),
 }
 """(client, row) -> what it says in place of the row's second word, and why."""
+
+
+UNNOTICED = {("quiche", row): _CUT for row in ("cut-data", "cut-after-body")}
+"""(client, row) -> why the download may be whole to it. quiche sees the second if our end was acknowledged before."""
 
 
 @pytest.fixture(scope="module")
@@ -201,6 +249,7 @@ def ended(client: Client, row: Row, faulty: Faulty, programs: Programs) -> Clien
         max_bytes=row.max_bytes,
         user_agent="upshift-test",
         allowed=("127.0.0.0/8",),
+        expected_bytes=BODY_BYTES,  # or each client writes 80 MiB of memory first
     )
     return programs.call(client, request)
 
@@ -220,6 +269,7 @@ def hidden(client: Client, cause: Failure) -> tuple[Outcome, Failure | None]:
 
 
 ALIKE = {"redirect", "no-content", "partial", "waf", "limited", "odd-length", "no-length-102400"}
+ALIKE |= {"no-frame", "cut-headers", "huge-frame", "settings"}
 """Rows for `make soak`: another row goes the same way; tests/unit/test_downloader_pages.py tells the pages apart."""
 
 
@@ -233,6 +283,9 @@ def test_a_fault_ends_alike_for_all_clients(row: Row, faulty: Faulty, programs: 
         result = ended(client, row, faulty, programs) if is_late(first, row) else first
         if is_late(result, row):
             pytest.skip(f"{TOO_NOISY}: {client.name} was answered after half of its {row.budget_s} s, alone, too")
+        if (client.name, row.name) in UNNOTICED and result.outcome is OK:
+            _check_account(client, result, row)
+            continue
         *second, _ = OTHERWISE.get((client.name, row.name), (*row.second(client), ""))
         words = [result.failure_code, result.failure_number]
         assert words == second, (client.name, result.failure, result.failure_detail)

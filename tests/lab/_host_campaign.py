@@ -99,11 +99,15 @@ class Host:
         finally:
             journal.close()
 
-    def downloading(self) -> bool:
-        """Whether a client has received part of a file: its connection is in the capture."""
+    def downloading(self, since: float = 0.0) -> bool:
+        """Whether a client has received part of a file: its connection is in the capture.
+
+        Args:
+            since: Unix time of the command's start; captures that a killed one left are older.
+        """
         parts = (self.out / "vantage" / "MUC" / "captures").glob(".*[0-9a-z].part.pcap")
         with contextlib.suppress(FileNotFoundError):
-            return any(path.stat().st_size > 5_000 for path in parts)
+            return any(path.stat().st_size > 5_000 and path.stat().st_mtime >= since for path in parts)
         return False
 
 

@@ -13,8 +13,10 @@ import random
 import shutil
 import signal
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -63,11 +65,12 @@ def test_any_part_is_killed_at_a_random_moment(host: Host, isolation: str, cell:
         while hits.total() < wanted:
             commands += 1
             assert commands <= 4 * wanted, f"it ends faster than it is killed: {hits}"
-            child = host.run()
+            child, since = host.run(), time.time()
             try:
                 # Every other moment falls into a measurement run, the others also into start and end.
                 if commands % 2:
-                    wait_until(lambda child=child: child.poll() is not None or host.downloading(), 60)
+                    begun = partial(host.downloading, since)
+                    wait_until(lambda child=child, begun=begun: child.poll() is not None or begun(), 60)
                 child.wait(timeout=generator.uniform(0.0, 2.0) if commands % 2 else generator.uniform(0.5, 6.0))
             except subprocess.TimeoutExpired:
                 for pid, line in victims(processes(host), generator):

@@ -166,9 +166,12 @@ def test_any_part_is_killed_at_a_random_moment(world: Any, cell: int, iterations
     while hits.total() < wanted:
         commands += 1
         assert commands <= 4 * wanted, f"it ends faster than it is killed: {hits}"
-        child = world.start("run", "c.toml", "--out", "out")
+        child, since = world.start("run", "c.toml", "--out", "out"), time.time()
         try:
-            child.wait(timeout=generator.uniform(0.5, 8.0))
+            # Every other moment falls into a measurement run, on a busy host, too; the others also into start and end.
+            if commands % 2:
+                wait_for_download(child, out, since)
+            child.wait(timeout=generator.uniform(0.0, 2.0) if commands % 2 else generator.uniform(0.5, 8.0))
         except subprocess.TimeoutExpired:
             host.remember()
             for pid, line in victims(world.processes(), generator):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from downloader.execution.journal import Journal
+from core.files.journal import JournalReader
 from tests.lab import _fault_world as faults
 from tests.lab import noise
 from tests.topologies import server, topology
@@ -49,13 +50,11 @@ def world(lab_host: Path, tmp_path: Path) -> Iterator[Any]:
 
 
 def recorded(out: Path) -> int:
-    if not (out / "vantage" / "V" / "journal.sqlite").exists():
+    path = out / "vantage" / "V" / "journal.sqlite"
+    if not path.exists():
         return 0
-    journal = Journal(out / "vantage" / "V" / "journal.sqlite")
-    try:
-        return journal.counts().recorded
-    finally:
-        journal.close()
+    with contextlib.closing(JournalReader(path)) as journal:
+        return 0 if journal.is_empty else journal.counts().recorded
 
 
 def sample(runner: int, world: Any, downloads: int) -> Sample:

@@ -63,10 +63,10 @@ class Silent:
         pass
 
 
-def made(study: Study, out: Path, *, quick: bool = True) -> list[Row]:
+def made(study: Study, out: Path) -> list[Row]:
     """The rows of all repetitions of a study."""
     progress: Progress = Silent()
-    run_study(study, out, quick=quick, lanes=LANES, progress=progress, say=print)
+    run_study(study, out, lanes=LANES, progress=progress, say=print)
     rows: list[Row] = pq.read_table(out / "flows.parquet").to_pylist()
     return rows
 
@@ -77,18 +77,18 @@ def some(study: Study, chosen: list[Chosen]) -> Study:
     def wanted(cell: Cell) -> bool:
         return any(all(cell.values[name] in values for name, values in one.items()) for one in chosen)
 
-    few = tuple(cell for cell in study.whole if wanted(cell))
+    few = tuple(cell for cell in study.cells if wanted(cell))
     assert few
-    return dataclasses.replace(study, whole=few, quick=few, quick_repetitions=1)
+    return dataclasses.replace(study.form(quick=True), cells=few, repetitions=1)
 
 
-def judge(study: Study, out: Path, rows: list[Row], *, quick: bool = True) -> None:
+def judge(study: Study, out: Path, rows: list[Row]) -> None:
     """Fails for what is wrong; skips where the host let too little through."""
-    planned = len(study.cells(quick=quick)) * (study.quick_repetitions if quick else study.repetitions)
+    planned = len(study.cells) * study.repetitions
     assert (
         len({(*(text(row[name]) for name in study.columns), row["repetition"]) for row in rows}) == planned == len(rows)
     )
-    compared = compare(read(study, out, quick=quick))
+    compared = compare(read(study, out))
     assert not (wrong := [row for row in compared if row.verdict == "outside"]), wrong
     disturbed = [row["reason"] for row in rows if row["outcome"] == Ending.DISTURBED]
     if len(disturbed) > planned / 2:
@@ -103,7 +103,7 @@ def judge(study: Study, out: Path, rows: list[Row], *, quick: bool = True) -> No
 )
 def test_each_study(name: str, how: str, lab_host: Path, tmp_path: Path) -> None:
     study = load(SHIPPED / f"{name}.toml")
-    check_study(some(study, QUICK[name]) if how == "few" else study, tmp_path, quick=True)
+    check_study(some(study, QUICK[name]) if how == "few" else study.form(quick=True), tmp_path)
 
 
 @pytest.mark.measures
@@ -111,13 +111,13 @@ def test_each_study(name: str, how: str, lab_host: Path, tmp_path: Path) -> None
 @pytest.mark.timeout(5 * 3600)  # fct-competing takes 2.5 hours, page-windows one
 @pytest.mark.parametrize("name", NAMES)
 def test_each_study_whole(name: str, lab_host: Path, tmp_path: Path) -> None:
-    check_study(load(SHIPPED / f"{name}.toml"), tmp_path, quick=False)
+    check_study(load(SHIPPED / f"{name}.toml"), tmp_path)
 
 
-def check_study(study: Study, out: Path, *, quick: bool) -> None:
+def check_study(study: Study, out: Path) -> None:
     """Runs it; all that is expected holds, and what each repetition has makes sense."""
-    rows = made(study, out, quick=quick)
-    judge(study, out, rows, quick=quick)
+    rows = made(study, out)
+    judge(study, out, rows)
     for row in (row for row in rows if row["outcome"] == Ending.OK):
         if row.get("beside") == "voice":
             assert row["voice_p99_ms"] >= row["voice_p50_ms"] >= 50, "half of the round trip"
@@ -129,7 +129,7 @@ def check_study(study: Study, out: Path, *, quick: bool) -> None:
 
 @pytest.mark.measures
 def test_the_tutorials_study_needs_no_code(lab_host: Path, tmp_path: Path) -> None:
-    study = dataclasses.replace(load(EXAMPLE), quick_repetitions=1)
+    study = dataclasses.replace(load(EXAMPLE).form(quick=True), repetitions=1)
     rows = made(study, tmp_path)
     judge(study, tmp_path, rows)
     for row in (row for row in rows if row["outcome"] == Ending.OK):
@@ -172,8 +172,8 @@ def _same_senders(quick: bool) -> str:
 def test_equal_senders_are_not_told_apart(quick: bool, lab_host: Path, tmp_path: Path) -> None:
     file = tmp_path / "same.toml"
     file.write_text(_same_senders(quick))
-    study = load(file)
-    rows = made(study, tmp_path / "out", quick=quick)
-    judge(study, tmp_path / "out", rows, quick=quick)
-    judged = judge_claims(read(study, tmp_path / "out", quick=quick))
+    study = load(file).form(quick=quick)
+    rows = made(study, tmp_path / "out")
+    judge(study, tmp_path / "out", rows)
+    judged = judge_claims(read(study, tmp_path / "out"))
     assert not [one for one in judged if one.verdict == ClaimVerdict.FAILS]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -142,24 +141,23 @@ TABLES: Mapping[str, str] = {
 
 def study(text: str, tables: Mapping[str, str] = TABLES) -> Study:
     """The study in a text."""
-    made = parse(tomllib.loads(text), where="study.toml", table=tables.__getitem__)
-    return replace(made, files={STUDY_FILE: text, **tables})
+    files = {STUDY_FILE: text, **tables}
+    return parse(tomllib.loads(text), where="study.toml", table=tables.__getitem__, files=files)
 
 
 Model = Callable[[Knobs, np.random.Generator], Mapping[str, float]]
 
 
-def write_flows(made: Study, folder: Path, model: Model, *, quick: bool = False, seed: int = 1) -> None:
+def write_flows(made: Study, folder: Path, model: Model, *, seed: int = 1) -> None:
     """The results of a study as `upshift study run` writes them, with the metrics of a model."""
     random = np.random.default_rng(seed)
-    repetitions = made.quick_repetitions if quick else made.repetitions
     rows = [
         flow_row(made, cell, number, Ending.OK, model(cell.knobs, random))
-        for cell in made.cells(quick=quick)
-        for number in range(repetitions)
+        for cell in made.cells
+        for number in range(made.repetitions)
     ]
     folder.mkdir(exist_ok=True)
-    keep(made, folder, quick=quick)
+    keep(made, folder)
     with store.RowWriter(folder / FLOWS_FILE, FLOWS_KIND, flow_schema(made)) as table:
         for row in rows:
             table.add(row)

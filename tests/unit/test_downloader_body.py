@@ -101,7 +101,7 @@ def test_a_line_of_schedstat(line: str, expected: float | None) -> None:
 def test_unknown_is_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "_SCHEDSTAT", processor._SCHEDSTAT.with_name("nosuch"))
     before = Usage.now()
-    assert Usage.now().run_delay_since(before) is None and Usage.now().cpu_since(before) >= 0
+    assert Usage.now().waited_since(before) is None and Usage.now().cpu_since(before) >= 0
 
 
 def test_a_thread_that_waits_for_a_cpu_says_so() -> None:
@@ -123,6 +123,6 @@ def test_a_thread_that_waits_for_a_cpu_says_so() -> None:
         os.sched_setaffinity(0, allowed)
         os.kill(pid, 9)
         os.waitpid(pid, 0)
-    waited_s = now.run_delay_since(before)
+    waited_s = now.waited_since(before)
     assert waited_s is not None and waited_s > 0.1
     assert waited_s + now.cpu_since(before) == pytest.approx(0.5, abs=0.1)

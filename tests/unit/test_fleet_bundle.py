@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tarfile
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,12 @@ def test_platforms_are_those_of_pep_600() -> None:
     assert bundle.platforms()[0] == bundle.PLATFORM == "manylinux_2_34_x86_64"
     assert {"manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"} <= set(bundle.platforms())
     assert "manylinux_2_35_x86_64" not in bundle.platforms()
+
+
+def test_cargo_and_uv_build_with_one_time() -> None:
+    """Else `make setup` and `upshift fleet bundle` would build ring, and all that needs it, again after each other."""
+    config = tomllib.loads((find_checkout().folder / ".cargo" / "config.toml").read_text())
+    assert config["env"]["SOURCE_DATE_EPOCH"]["value"] == bundle.BUILT_AT
 
 
 def files(folder: Path, text: str = "content") -> dict[str, Path]:

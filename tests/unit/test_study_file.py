@@ -19,11 +19,11 @@ from tests.unit.study_samples import COMPETING, EMPTY, TABLES, study
 
 def test_cells_are_the_product_and_resolve_their_knobs() -> None:
     made = study(COMPETING)
-    assert len(made.cells()) == 4 * 3 * 3 * 7 * 4
-    assert len(made.cells(quick=True)) == 4 * 1 * 2 * 3 * 4
+    assert len(made.cells) == 4 * 3 * 3 * 7 * 4
+    assert len(made.form(quick=True).cells) == 4 * 1 * 2 * 3 * 4
     assert made.columns == ("rate_mbit", "rtt_ms", "queue", "iw", "sender")
     assert made.lanes == ("rate_mbit",)
-    cell = next(cell for cell in made.cells() if cell.key == ("7", "100", "bdp x 1.5", "50", "paced-40"))
+    cell = next(cell for cell in made.cells if cell.key == ("7", "100", "bdp x 1.5", "50", "paced-40"))
     knobs = cell.knobs
     assert (knobs.rate_mbit, knobs.rtt_ms, knobs.iw, knobs.beside, knobs.objects) == (7, 100, 50, "elephant", (73848,))
     assert knobs.queue_bytes == round(1.5 * 7e6 / 8 * 0.1)
@@ -33,7 +33,7 @@ def test_cells_are_the_product_and_resolve_their_knobs() -> None:
 
 def test_several_tables_add_up_and_equal_cells_count_once() -> None:
     made = study(EMPTY)
-    assert [cell.key for cell in made.cells()] == [
+    assert [cell.key for cell in made.cells] == [
         ("segments", "1.2", "14480", "3"),
         ("segments", "1.2", "14480", "10"),
         ("segments", "1.2", "72400", "3"),
@@ -46,12 +46,12 @@ def test_several_tables_add_up_and_equal_cells_count_once() -> None:
     twice = EMPTY.replace(
         "[[figure]]", '[[cells]]\ncells = ["rate"]\nrate_mbit = [50]\nobjects = 70952\niw = [3]\n[[figure]]', 1
     )
-    assert study(twice.replace("objects = 70952", "objects = [70952]")).cells() == made.cells()
+    assert study(twice.replace("objects = 70952", "objects = [70952]")).cells == made.cells
 
 
 def test_a_column_of_a_knob_has_a_value_in_every_table_of_cells() -> None:
     made = study(EMPTY.replace('cells = ["rate"]', 'cells = ["rate"]\nloss_percent = [0.5]', 1))
-    assert {cell.texts["cells"]: cell.texts["loss_percent"] for cell in made.cells()} == {
+    assert {cell.texts["cells"]: cell.texts["loss_percent"] for cell in made.cells} == {
         "segments": "0",
         "rate": "0.5",
     }
@@ -65,7 +65,7 @@ def test_levels_of_two_columns_may_set_parts_of_one_table() -> None:
     )
     text = text.replace('rows = "queue"', 'rows = "queue"').replace("only = { sender", 'only = { sack = "on", sender')
     cell = next(
-        cell for cell in study(text).cells() if cell.texts["sack"] == "off" and cell.texts["sender"] == "paced-40"
+        cell for cell in study(text).cells if cell.texts["sack"] == "off" and cell.texts["sender"] == "paced-40"
     )
     assert cell.knobs.sysctls == {"net.ipv4.tcp_sack": 0, "net.ipv4.tcp_pacing_ss_ratio": 40}
 
@@ -73,7 +73,7 @@ def test_levels_of_two_columns_may_set_parts_of_one_table() -> None:
 def test_the_gain_is_a_metric_of_cells_without_its_column() -> None:
     made = study(EMPTY)
     assert set(made.metrics) - set(METRICS) == {"gain_ms", "gain_percent", "iw3_ms", "iw10_ms"}
-    gains = made.gains()
+    gains = made.gains
     assert list(gains)[:2] == [("segments", "1.2", "14480"), ("segments", "1.2", "72400")]
     cell, first, second = gains["segments", "1.2", "14480"]
     assert "iw" not in cell.values
@@ -83,15 +83,15 @@ def test_the_gain_is_a_metric_of_cells_without_its_column() -> None:
 def test_pairs_are_equal_in_what_not_both_sides_name() -> None:
     made = study(COMPETING)
     claims = {claim.id: claim for claim in made.claims}
-    c9 = pairs(claims["C9"], made.cells())
+    c9 = pairs(claims["C9"], made.cells)
     assert len(c9) == 3 * 4
     for one, other in c9:
         assert {name for name in one.values if one.texts[name] != other.texts[name]} == {"sender"}
-    assert len(pairs(claims["C8"], made.cells())) == 4 * 7
-    assert len(pairs(claims["C2"], made.cells())) == 3
-    assert len(pairs(claims["C2"], made.cells(quick=True))) == 0, "the quick form has no window of 50"
+    assert len(pairs(claims["C8"], made.cells)) == 4 * 7
+    assert len(pairs(claims["C2"], made.cells)) == 3
+    assert len(pairs(claims["C2"], made.form(quick=True).cells)) == 0, "the quick form has no window of 50"
     every = dataclasses.replace(claims["C2"], a={"iw": ("50", "100")}, b={"iw": ("4", "10")})
-    assert len(pairs(every, made.cells())) == 3 * 4
+    assert len(pairs(every, made.cells)) == 3 * 4
 
 
 def test_expected_tables_keep_the_rows_of_their_cells() -> None:
@@ -119,8 +119,9 @@ def test_tables_are_beside_the_file_or_shipped(tmp_path: Path) -> None:
     path.write_text(EMPTY)
     made = load(path, shipped)
     assert made.files == {"study.toml": EMPTY, **TABLES}
-    keep(made, tmp_path / "out", quick=True)
-    assert kept(tmp_path / "out") == (made, True)
+    for form in (made, made.form(quick=True)):
+        keep(form, tmp_path / "out")
+        assert kept(tmp_path / "out") == form
     assert made.tables["numbers.csv"] == ({"what": "gain of a paper", "value": "10 %"},)
     (tmp_path / "numbers.csv").write_text("what,value\nanother,1\n")
     assert load(path, shipped).tables["numbers.csv"][0]["what"] == "another"
@@ -131,7 +132,7 @@ def test_tables_are_beside_the_file_or_shipped(tmp_path: Path) -> None:
 
 def test_a_row_of_results_has_every_column() -> None:
     made = study(COMPETING)
-    cell = made.cells()[0]
+    cell = made.cells[0]
     row = flow_row(made, cell, 0, Ending.OK, {"time_ms": 310.5})
     schema = flow_schema(made)
     assert list(row) == schema.names
@@ -327,7 +328,7 @@ def test_anything_is_a_study_or_a_sentence(top: dict[str, object], key: str, val
         except KeyError as error:  # a table that the test does not have
             assert error.args[0] not in TABLES
         else:
-            assert made.cells()
+            assert made.cells
 
 
 @settings(max_examples=examples(200), deadline=None)

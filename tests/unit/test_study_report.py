@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from analysis.study import claims, expected, figures, page
 from analysis.study.claims import ClaimVerdict, Spread, connected, mean_half_width, verdict
-from analysis.study.flows import Flows, Sample, cell_rows, describe, read
+from analysis.study.flows import Flows, Sample, cell_rows, read
 from core.errors import UsageError
 from core.files.study import Study
 from core.files.study_terms import METRICS
@@ -65,11 +65,11 @@ ratio = [0, 1]
 def flows(made: Study, times: Mapping[str, np.ndarray], **samples: int) -> Flows:
     """The results of a study with a column `iw`, from times by window."""
     found = {}
-    for cell in made.cells():
+    for cell in made.cells:
         own = times[cell.texts["iw"]]
         ok = {name: own if name == "time_ms" else np.zeros(len(own)) for name in METRICS}
         found[cell.key] = Sample(ok=ok, repetitions=tuple(range(len(own))), disturbed=samples.get("disturbed", 0))
-    return Flows(study=made, quick=False, samples=found)
+    return Flows(study=made, samples=found)
 
 
 RANDOM = np.random.default_rng(3)
@@ -139,20 +139,20 @@ def test_few_repetitions_say_nothing_of_a_spread() -> None:
 
 def test_a_censored_repetition_leaves_means_unknown() -> None:
     data = flows(study(BOTH), {"4": SLOW, "10": FAST})
-    cell = next(cell for cell in data.study.cells() if cell.texts["iw"] == "4")
+    cell = next(cell for cell in data.study.cells if cell.texts["iw"] == "4")
     late = dataclasses.replace(data.sample(cell), censored_ms=(60_000.0,))
     data = dataclasses.replace(data, samples={**data.samples, cell.key: late})
     assert claims.judge(data)[0].note == "1 of 2 cells with censored repetitions"
-    row = describe(data, "time_ms", cell)
-    assert row is not None and (row.n, row.censored, row.mean) == (30, 1, pytest.approx(SLOW.mean()))
+    row = data.rows["time_ms", cell.key]
+    assert (row.n, row.censored, row.mean) == (30, 1, pytest.approx(SLOW.mean()))
     assert row.median == pytest.approx(np.median([*SLOW, 60_000]))
     assert all(len(sample.ok["time_ms"]) for sample in data.samples.values())
 
 
 def test_a_claim_that_the_quick_form_lacks_is_undecided(tmp_path: Path) -> None:
-    made = study(COMPETING)
-    write_flows(made, tmp_path, slow_start, quick=True)
-    found = {one.claim.id: one for one in claims.judge(read(made, tmp_path, quick=True))}
+    made = study(COMPETING).form(quick=True)
+    write_flows(made, tmp_path, slow_start)
+    found = {one.claim.id: one for one in claims.judge(read(made, tmp_path))}
     assert (found["C2"].verdict, found["C2"].note) == (ClaimVerdict.UNDECIDED, "no cells in the quick form")
     assert found["C9"].pairs == 2 * 2
 
@@ -188,14 +188,14 @@ def good(made: Study) -> Flows:
     """Results that are as `EMPTY` expects."""
     times = {("14480", "3"): 310.0, ("14480", "10"): 240.0, ("72400", "3"): 710.0, ("72400", "10"): 640.0}
     samples = {}
-    for cell in made.cells():
+    for cell in made.cells:
         objects, iw = cell.texts["objects"], cell.texts["iw"]
         noise = np.linspace(-3, 3, 8)
         flights = {("14480", "3"): 3.0, ("14480", "10"): 1.0}.get((objects, iw), 2.0)
         ok = {name: np.zeros(8) for name in METRICS}
         ok |= {"time_ms": times.get((objects, iw), 400.0 - int(iw)) + noise, "flights": np.full(8, flights)}
         samples[cell.key] = Sample(ok=ok, repetitions=tuple(range(8)))
-    return Flows(study=made, quick=False, samples=samples)
+    return Flows(study=made, samples=samples)
 
 
 def test_expected_values_are_compared_cell_by_cell() -> None:
@@ -243,7 +243,7 @@ def test_a_gain_pairs_repetitions_of_equal_number() -> None:
 
 def test_the_interval_of_a_cell_is_students() -> None:
     data = flows(study(BOTH), {"4": SLOW, "10": FAST}, disturbed=2)
-    row = describe(data, "time_ms", data.study.cells()[0])
+    row = data.rows["time_ms", data.study.cells[0].key]
     theirs = stats.t.interval(0.95, 29, SLOW.mean(), stats.sem(SLOW))
     assert (row.low, row.high) == pytest.approx(theirs)
     assert (row.n, row.disturbed, row.sd) == (30, 2, pytest.approx(SLOW.std(ddof=1)))
@@ -252,12 +252,12 @@ def test_the_interval_of_a_cell_is_students() -> None:
 
 @pytest.mark.parametrize("text", [COMPETING, EMPTY])
 def test_a_figure_has_a_mark_for_each_cell(tmp_path: Path, text: str) -> None:
-    made = study(text)
-    write_flows(made, tmp_path, slow_start, quick=True)
-    plots = figures.plan(read(made, tmp_path, quick=True))
+    made = study(text).form(quick=True)
+    write_flows(made, tmp_path, slow_start)
+    plots = figures.plan(read(made, tmp_path))
     assert [plot.name for plot in plots] == [f"figure-{number}" for number in range(1, len(made.figures) + 1)]
     for plot in plots:
-        cells = [cell for cell in made.cells_of(plot.figure.metric, quick=True) if cell.matches(plot.figure.only)]
+        cells = [cell for cell in made.cells_of(plot.figure.metric) if cell.matches(plot.figure.only)]
         assert len(plot.rows) == len(cells)
         assert figures.draw(plot, "png")["png"].startswith(b"\x89PNG")
 
@@ -277,7 +277,7 @@ def test_panels_that_share_an_axis_show_all_of_their_bars(tmp_path: Path, monkey
             drawn.extend(figure.axes)
 
     monkeypatch.setattr(figures, "canvas", watched)
-    figures.draw(figures.plan(read(made, tmp_path, quick=False))[0], "png")
+    figures.draw(figures.plan(read(made, tmp_path))[0], "png")
     assert len(drawn) == 2
     for axis in drawn:
         assert len(axis.patches) == 2

@@ -24,13 +24,13 @@ def study_of(text: str) -> Study:
 
 
 def names(made: Study) -> set[str]:
-    return {name for name, _ in repetitions(made, quick=False)}
+    return {name for _, own in repetitions(made) for name in own}
 
 
 @pytest.mark.parametrize("text", [COMPETING, PATHS, COMPETING.replace('lanes = "rate_mbit"', "")])
 def test_each_repetition_is_handed_out_once_and_no_level_twice_at_once(text: str) -> None:
     made = study_of(text)
-    agenda, running, now, done = Agenda(blocks(made, names(made), quick=False)), list[tuple[float, int]](), 0.0, set()
+    agenda, running, now, done = Agenda(blocks(made, names(made))), list[tuple[float, int]](), 0.0, set()
     started: dict[int, LaneBlock] = {}
     while True:
         block = agenda.take() if len(running) < LANES else None
@@ -54,15 +54,15 @@ def test_each_repetition_is_handed_out_once_and_no_level_twice_at_once(text: str
 def test_paths_side_by_side_take_less_than_half_of_the_time() -> None:
     """The rates and times of the study allow 2.3 hours at 300 Mbit/s together, and 4.9 with one path of 100 at once."""
     by_rate, by_path = study_of(COMPETING), study_of(PATHS)
-    waiting = blocks(by_path, names(by_path), quick=False)
+    waiting = blocks(by_path, names(by_path))
     least = sum(block.mbit * block.seconds for block in waiting) / MOST_MBIT
     assert least < makespan(waiting, LANES) < 1.2 * least
-    assert makespan(waiting, LANES) < makespan(blocks(by_rate, names(by_rate), quick=False), LANES) / 2
+    assert makespan(waiting, LANES) < makespan(blocks(by_rate, names(by_rate)), LANES) / 2
 
 
 def test_what_was_made_before_a_stop_is_spread_over_all_levels() -> None:
     made = study_of(PATHS)
-    waiting = blocks(made, names(made), quick=False)
+    waiting = blocks(made, names(made))
     agenda, total, begun = Agenda(waiting), Counter[str](), Counter[str]()
     for block in waiting:
         total[str(block.level)] += len(block.work)
@@ -76,13 +76,13 @@ def test_what_was_made_before_a_stop_is_spread_over_all_levels() -> None:
 
 def test_a_resumed_run_has_the_same_order() -> None:
     made = study_of(PATHS)
-    whole = blocks(made, names(made), quick=False)
+    whole = blocks(made, names(made))
     left = {name for block in whole[::2] for name, _ in block.work[3:]}
-    assert [block.work for block in blocks(made, left, quick=False)] == [block.work[3:] for block in whole[::2]]
+    assert [block.work for block in blocks(made, left)] == [block.work[3:] for block in whole[::2]]
 
 
 def test_nothing_starts_after_the_end() -> None:
     made = study_of(PATHS)
-    waiting = blocks(made, names(made), quick=False)
+    waiting = blocks(made, names(made))
     assert Agenda(waiting, until=1.0).begin() is None
     assert Agenda(waiting, until=math.inf).begin() is not None

@@ -6,12 +6,12 @@ import math
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from core.errors import AskedToStopError, UsageError, use_one_of
+from core.options import ListingCommand
 
 if TYPE_CHECKING:
     from core.files.study import Study
@@ -40,23 +40,7 @@ def named(study: str) -> Study:
     return load(path)
 
 
-class _WithTerms(TyperCommand):
-    """A command whose `--help` ends with the knobs and metrics of study files."""
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        from core.files.study_terms import KNOBS, METRICS
-
-        super().format_epilog(ctx, formatter)
-        for title, terms in (("Knobs of a cell", KNOBS), ("Metrics of a repetition", METRICS)):
-            with formatter.section(title):
-                rows = [
-                    (name, f"{about.help} [{about.unit}]" if about.unit else about.help)
-                    for name, about in terms.items()
-                ]
-                formatter.write_dl(rows)
-
-
-@app.command("list", cls=_WithTerms)
+@app.command("list", cls=ListingCommand)
 def list_studies(
     files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="Study files of your own.")] = None,
 ) -> None:
@@ -67,14 +51,24 @@ def list_studies(
     cells = [["study", "cells", "flows", "quick", "claims", "expected", "source"]]
     for path in (*sorted(SHIPPED.glob("*.toml")), *(files or ())):
         study = load(path, SHIPPED)
-        whole, quick = len(study.cells()), len(study.cells(quick=True))
-        numbers = (whole, whole * study.repetitions, quick * study.quick_repetitions, len(study.claims))
+        whole, quick = (len(one.cells) * one.repetitions for one in (study, study.form(quick=True)))
+        numbers = (len(study.cells), whole, quick, len(study.claims))
         rows = sum(len(one.rows) or 1 for one in study.expected)
         cells.append([study.name, *map(str, numbers), str(rows), study.source])
     to = terminal.console(sys.stdout)
     terminal.print_table(
         to, (cells,), title="Flows: repetitions of all cells, and with --quick.", words=("study", "source")
     )
+
+
+def list_studies_listing() -> dict[str, list[tuple[str, str]]]:
+    """What a study file can use, for `upshift study list --help`."""
+    from core.files.study_terms import KNOBS, METRICS
+
+    return {
+        title: [(name, f"{one.help} [{one.unit}]" if one.unit else one.help) for name, one in terms.items()]
+        for title, terms in (("Knobs of a cell", KNOBS), ("Metrics of a repetition", METRICS))
+    }
 
 
 @app.command()
@@ -106,13 +100,12 @@ def run(
     from downloader.control.stop_pause import parse_time
     from upshift.study.run import run_study
 
-    loaded = named(study)
+    loaded = named(study).form(quick=quick)
     end = math.inf if until is None else parse_time(until, where="--until", now=time.time())
     with show_progress(as_json=as_json) as progress:
         summary = run_study(
             loaded,
             out,
-            quick=quick,
             lanes=lanes,
             progress=progress,
             say=lambda line: typer.echo(line, err=True),

@@ -40,6 +40,16 @@ class Which(StrEnum):
     LIMITERS = "limiters"
 
 
+_TABLES = {
+    Which.DOWNLOADS: "table1",
+    Which.SPEEDUPS: "table2",
+    Which.SPLITS: "splits",
+    Which.DOSE: "dose",
+    Which.CLIENTS: "client_effects",
+    Which.LIMITERS: "limiters",
+}
+"""Which table is meant -> its name among the files."""
+
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Campaign folders: the --out of `upshift run`.")]
 Out = Annotated[
     Path | None,
@@ -195,15 +205,7 @@ def tables(
     if options.beside is not None:
         _output(lay_beside(options.beside, data, made.table2), target, options.layout, as_json)
         return
-    only = {
-        Which.DOWNLOADS: ("table1",),
-        Which.SPEEDUPS: ("table2",),
-        Which.SPLITS: ("splits",),
-        Which.DOSE: ("dose",),
-        Which.CLIENTS: ("client_effects",),
-        Which.LIMITERS: ("limiters",),
-    }
-    names = only.get(options.which, made.names)
+    names = made.names if options.which is Which.ALL else (_TABLES[options.which],)
     made.write(target, pairs=options.pairs)
     if as_json:
         typer.echo(json.dumps(made.document() | {"written": str(target)}, indent=1))

@@ -97,8 +97,7 @@ class Lane:
 
         Raises EndedError as `once`.
         """
-        if self.client.running:
-            self.client.ask(op="alone")
+        self.client.ask(op="alone")
         self._set_path(knobs)
         if knobs.beside == "voice":
             self.client.ask(op="voice", address=self._main)
@@ -192,19 +191,12 @@ class Lane:
 
     def _load(self, knobs: Knobs, address: str, *, rival_first: bool) -> tuple[dict[str, Any], float, Ending]:
         """A load by the kernel's TCP: metrics, time that was spent waiting for processors [ms], outcome."""
-        words = [Sending(**knobs.send).query] if knobs.send else []  # type: ignore[arg-type]
-        words += [f"grow={knobs.grow}&window={knobs.iw}"] if knobs.grow != "kernel" else []
-        query = "".join(f"&{word}" for word in words)
-
-        def answer(size: int) -> tuple[str, int]:
-            return f"/?answer={size}{query}", size
-
         rival = knobs.beside.startswith("rival")
         reply = self.client.ask(
             op="load",
             address=address,
-            html=answer(knobs.html) if knobs.html else None,
-            objects=[answer(size) for size in knobs.objects],
+            html=_answer(knobs, knobs.html) if knobs.html else None,
+            objects=[_answer(knobs, size) for size in knobs.objects],
             connections=knobs.connections,
             pipelined=knobs.pipelined,
             rival=self._windows[int(knobs.beside.split()[1])] if rival else None,
@@ -239,15 +231,13 @@ class Lane:
 
     def _probe(self, knobs: Knobs, address: str) -> tuple[dict[str, Any], float, Ending]:
         """The same by iwprobe."""
-        path = f"/?answer={knobs.objects[0]}"
-        path += f"&grow={knobs.grow}&window={knobs.iw}" if knobs.grow != "kernel" else ""
         mode = _MODES[knobs.client]
         request = ProbeRequest(
             address=address,
             port=80,
             mss=MSS + 12,
             host="sender.example",
-            path=path,
+            path=_answer(knobs, knobs.objects[0])[0],
             user_agent="upshift",
             mode=mode,
             limit_ms=15_000 if mode is Mode.IW else 60_000,
@@ -279,6 +269,14 @@ class Lane:
         if wanted != self._present:
             linux.write_sysctls(self._node.run, wanted, present=self._present)
             self._present = wanted
+
+
+def _answer(knobs: Knobs, size: int) -> tuple[str, int]:
+    """What a sender is asked for, and how long that is with its head [bytes]."""
+    words = [f"answer={size}"]
+    words += [Sending(**knobs.send).query] if knobs.send else []  # type: ignore[arg-type]
+    words += [f"grow={knobs.grow}&window={knobs.iw}"] if knobs.grow != "kernel" else []
+    return f"/?{'&'.join(words)}", size
 
 
 def _stretched(knobs: Knobs, metrics: Mapping[str, Any]) -> str:

@@ -24,9 +24,10 @@ from core.files.study_file import keep
 from core.files.study_terms import METRICS
 from core.outreach.ledger import Ledger, LedgerEntry
 from core.terminal import Progress
+from downloader.control.status import span
 from upshift.study.clients import EndedError
 from upshift.study.lane import CLIENT, Lane, RepetitionEnd
-from upshift.study.schedule import Agenda, LaneBlock, blocks, makespan, repetitions, spoken
+from upshift.study.schedule import Agenda, LaneBlock, blocks, makespan, repetitions
 from vantage.lab import control
 from vantage.lab.lab import Lab, open_lab
 
@@ -61,22 +62,21 @@ class StudyLedger(Ledger):
     WHAT = "study"
     OPTION = "--out"
 
-    def fill(self, study: Study, *, quick: bool) -> None:
+    def fill(self, study: Study) -> None:
         """Writes all repetitions, if they are not there yet."""
         if not self.filled:
             with self._filling():
-                self._add(LedgerEntry(domain=name) for name, _ in repetitions(study, quick=quick))
+                self._add(LedgerEntry(domain=name) for _, names in repetitions(study) for name in names)
 
-    def done(self) -> set[str]:
-        """Names of the repetitions that have ended."""
-        return {entry.domain for entry, _, _ in self.results()}
+    def pending(self) -> set[str]:
+        """Names of the repetitions that have not ended."""
+        return {name for (name,) in self._db.execute("SELECT domain FROM domains WHERE outcome IS NULL")}
 
 
 def run_study(
     study: Study,
     out: Path,
     *,
-    quick: bool,
     lanes: int,
     progress: Progress,
     say: Say,
@@ -96,15 +96,15 @@ def run_study(
     check_kernel(study)
     with folder_lock(out):
         try:
-            plan = {"study": study.files[STUDY_FILE], "quick": quick}
+            plan = {"study": study.files[STUDY_FILE], "quick": study.is_quick}
             with closing(StudyLedger(out / "ledger.sqlite", plan)) as ledger:
-                ledger.fill(study, quick=quick)
-                keep(study, out, quick=quick)
+                ledger.fill(study)
+                keep(study, out)
                 report = StudyProgress(study, ledger, out, progress=progress, say=say)
                 try:
-                    _make_all(study, ledger, report, quick=quick, lanes=lanes, until=until)
+                    _make_all(study, ledger, report, lanes=lanes, until=until)
                 finally:
-                    write_flows(study, ledger, out / FLOWS_FILE, quick=quick)
+                    write_flows(study, ledger, out / FLOWS_FILE)
                 total, endings = ledger.counts()
                 return StudySummary(endings=endings, void=report.void, left=total - endings.total())
         except sqlite3.OperationalError as error:
@@ -114,7 +114,7 @@ def run_study(
 
 def check_kernel(study: Study) -> None:
     """Raises PlaceError if this kernel lacks a congestion control of the study."""
-    for name in sorted({str(cell.knobs.send["cc"]) for cell in study.whole if "cc" in cell.knobs.send}):
+    for name in sorted({str(cell.knobs.send["cc"]) for cell in study.cells if "cc" in cell.knobs.send}):
         with socket.socket() as probe:
             try:
                 probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
@@ -157,9 +157,7 @@ class StudyProgress:
         self.progress.update(task, done=self.done, total=self._total, failed=self._disturbed, note=note)
 
 
-def _make_all(
-    study: Study, ledger: StudyLedger, report: StudyProgress, *, quick: bool, lanes: int, until: float
-) -> None:
+def _make_all(study: Study, ledger: StudyLedger, report: StudyProgress, *, lanes: int, until: float) -> None:
     """Makes what is missing, in a new lab where one breaks."""
     folder = control.lab_of(TOPOLOGY)
     control.wait_abandoned(folder)
@@ -167,9 +165,9 @@ def _make_all(
         what = f"a lab named {TOPOLOGY} is up, and a run builds its own"
         raise LabError(what, remedy=f"wait for the other run, or run: upshift lab down {TOPOLOGY}")
     breakdowns = 0
-    while (left := {name for name, _ in repetitions(study, quick=quick)} - ledger.done()) and time.time() < until:
-        waiting, before = blocks(study, left, quick=quick), report.done
-        report.say(f"{len(left):,} flows to go, about {spoken(makespan(waiting, lanes))}")
+    while (left := ledger.pending()) and time.time() < until:
+        waiting, before = blocks(study, left), report.done
+        report.say(f"{len(left):,} flows to go, about {span(makespan(waiting, lanes))}")
         try:
             with open_lab(TOPOLOGY, progress=report.progress) as lab:
                 make(lab, study, Agenda(waiting, until), lanes=lanes, report=report)
@@ -223,7 +221,7 @@ class LaneWorker(threading.Thread):
 
     def run(self) -> None:
         try:
-            names = sorted({name for cell in self._study.whole for name in cell.knobs.sysctls})
+            names = sorted({name for cell in self._study.cells for name in cell.knobs.sysctls})
             with closing(Lane(self._lab, self._number, sysctls=names, seed=self._study.seed)) as lane:
                 while (block := self._agenda.begin()) is not None:
                     self._make(lane, block)
@@ -255,11 +253,10 @@ def _disturbed(reason: str) -> RepetitionEnd:
     return RepetitionEnd(ending=Ending.DISTURBED, reason=reason, metrics={})
 
 
-def write_flows(study: Study, ledger: StudyLedger, path: Path, *, quick: bool) -> None:
+def write_flows(study: Study, ledger: StudyLedger, path: Path) -> None:
     """The table of all repetitions that have ended, in the order of cells."""
-    cells = study.cells(quick=quick)
     with whole_file(path) as temporary, store.RowWriter(temporary, FLOWS_KIND, flow_schema(study)) as table:
         for entry, ending, document in ledger.results():
             number, _, repetition = entry.domain.partition("/")
             metrics, reason = document["metrics"], document["reason"]
-            table.add(flow_row(study, cells[int(number)], int(repetition), Ending(ending), metrics, reason))
+            table.add(flow_row(study, study.cells[int(number)], int(repetition), Ending(ending), metrics, reason))

@@ -9,9 +9,10 @@ import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from core.files.study import Cell, Study
 from core.files.study_terms import MOST_MBIT, Knobs
@@ -49,26 +50,23 @@ class LaneBlock:
         return BLOCK_S + fill + AGAIN * sum(flow_s(cell.knobs) for _, cell in self.work)
 
 
-def repetitions(study: Study, *, quick: bool) -> Iterator[tuple[str, Cell]]:
-    """Name and cell of each repetition."""
-    times = study.quick_repetitions if quick else study.repetitions
-    for number, cell in enumerate(study.cells(quick=quick)):
-        for repetition in range(times):
-            yield f"{number}/{repetition}", cell
+def repetitions(study: Study) -> Iterator[tuple[Cell, list[str]]]:
+    """Each cell, and the names of its repetitions."""
+    for number, cell in enumerate(study.cells):
+        yield cell, [f"{number}/{repetition}" for repetition in range(study.repetitions)]
 
 
-def blocks(study: Study, names: set[str], *, quick: bool) -> list[LaneBlock]:
+def blocks(study: Study, names: Collection[str]) -> list[LaneBlock]:
     """The blocks of these repetitions, in random order, and in each its repetitions in random order.
 
     Each is on one path beside the same thing; there are several where they would take long.
     """
     order = random.Random(study.seed)
-    members: dict[str, list[tuple[str, Cell]]] = {}
-    for _, pairs in itertools.groupby(repetitions(study, quick=quick), key=lambda pair: id(pair[1])):
-        of_cell = list(pairs)
-        knobs = of_cell[0][1].knobs
+    members: dict[Any, list[tuple[str, Cell]]] = {}
+    for cell, own in repetitions(study):
+        knobs = cell.knobs
         path = (knobs.rtt_ms, knobs.rate_mbit, knobs.queue_bytes, knobs.loss_percent, knobs.drop, knobs.uplink_mbit)
-        members.setdefault(str((path, asdict(knobs.lost), knobs.beside)), []).extend(of_cell)
+        members.setdefault((path, knobs.lost, knobs.beside), []).extend((name, cell) for name in own)
     made = []
     for work in members.values():
         order.shuffle(work)
@@ -159,15 +157,6 @@ def makespan(waiting: Sequence[LaneBlock], lanes: int) -> float:
         else:
             break
     return AROUND_S + now
-
-
-def spoken(seconds: float) -> str:
-    """A time for people."""
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    if seconds < 600:
-        return "{} min {} s".format(*divmod(round(seconds / 10) * 10, 60))
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
 def flow_s(knobs: Knobs) -> float:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from core.errors import PlaceError
 from core.reach import ANYWHERE
@@ -62,8 +63,6 @@ def gather(
     after = host_environment.cpu_times()
     with cpu.keep_cpus_awake() as cpus_awake:
         wakeups_awake = cpu.measure_wakeups(sample_s)
-    folder = _existing(out)
-    rmem_max, tcp_rmem = sysctls.read("net.core.rmem_max"), sysctls.read("net.ipv4.tcp_rmem")
     return Facts(
         python=sys.version_info[:3],
         kernel=platform.release(),
@@ -76,11 +75,7 @@ def gather(
         clients={client.name: client.missing() for client in clients},
         ceilings=ceilings,
         busy_share=busy_share,
-        available_congestion_controls=_words("net.ipv4.tcp_available_congestion_control"),
-        allowed_congestion_controls=_words("net.ipv4.tcp_allowed_congestion_control"),
-        default_congestion_control=sysctls.read("net.ipv4.tcp_congestion_control"),
-        rmem_max=int(rmem_max) if rmem_max else None,
-        tcp_rmem_max=int(tcp_rmem.split()[2]) if tcp_rmem else None,
+        **_settings(),
         udp_gro=has_udp_gro(),
         landlock=landlock_version(),
         steal_share=(after[1] - before[1]) / max(after[0] - before[0], 1e-9),
@@ -91,12 +86,24 @@ def gather(
         wakeups_awake=wakeups_awake,
         cpus_awake=cpus_awake,
         out=str(out),
-        free_bytes=shutil.disk_usage(folder).free,
+        free_bytes=shutil.disk_usage(_existing(out)).free,
         time_of_day=_time_of_day(),
         uplink=_uplink(uplink),
         host_leftovers=host_leftovers(),
         dead_labs=tuple(dead_labs),
     )
+
+
+def _settings() -> dict[str, Any]:
+    """What this host's kernel is set to."""
+    rmem_max, tcp_rmem = sysctls.read("net.core.rmem_max"), sysctls.read("net.ipv4.tcp_rmem")
+    return {
+        "available_congestion_controls": _words("net.ipv4.tcp_available_congestion_control"),
+        "allowed_congestion_controls": _words("net.ipv4.tcp_allowed_congestion_control"),
+        "default_congestion_control": sysctls.read("net.ipv4.tcp_congestion_control"),
+        "rmem_max": int(rmem_max) if rmem_max else None,
+        "tcp_rmem_max": int(tcp_rmem.split()[2]) if tcp_rmem else None,
+    }
 
 
 def host_leftovers() -> tuple[str, ...]:

@@ -49,8 +49,10 @@ EXTRA, GROUP = "vantage", "bundle"
 _BUILD_S = 3600.0
 """The first build compiles BoringSSL."""
 
-_BUILT_AT = "1577836800"
-"""2020-01-01: the time of every file in our wheels (https://reproducible-builds.org/specs/source-date-epoch/)."""
+BUILT_AT = "1577836800"
+"""2020-01-01: the time of every file in our wheels (https://reproducible-builds.org/specs/source-date-epoch/).
+
+.cargo/config.toml, which no installed package has, sets the same; a unit test compares them."""
 
 _SYSTEM_CERTIFICATES = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pki/tls/certs/ca-bundle.crt"))
 
@@ -120,7 +122,7 @@ def _environment() -> dict[str, str]:
         environment["UV_SYSTEM_CERTS"] = "true"
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path.home() / ".cargo" / "bin")))
     kept = {name: value for name, value in environment.items() if name not in os.environ}
-    return {**kept, "PATH": path, "SOURCE_DATE_EPOCH": _BUILT_AT}
+    return {**kept, "PATH": path, "SOURCE_DATE_EPOCH": BUILT_AT}
 
 
 @dataclass(frozen=True, slots=True)

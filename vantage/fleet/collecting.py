@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import io
 import json
@@ -34,7 +33,7 @@ from pathlib import Path
 from core.errors import IncompleteError, PlaceError, UpshiftError, UsageError, not_found
 from core.files import disk
 from core.files.config import build, parse_json, read_json
-from core.files.disk import check_room, free_bytes, parse_size, size_text
+from core.files.disk import check_room, free_bytes, parse_size, size_text, take_lock
 from core.system import process
 from core.untrusted import scrub
 from vantage.fleet.offer import CAPTURES, JOURNAL, File, Needs, Offer, judged, refused
@@ -193,15 +192,11 @@ def _only_one(job: Job) -> Iterator[int]:
     """A lock of the host's files here; rsync has it, too, so it outlives a killed collect until rsync ends."""
     deadline = time.monotonic() + WAIT_S
     with (job.staging / ".lock").open("a") as handle:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    what = "another collect of this host is still running"
-                    raise IncompleteError(what, where=job.host, remedy="wait for it") from None
-                time.sleep(0.2)
+        while not take_lock(handle.fileno()):
+            if time.monotonic() > deadline:
+                what = "another collect of this host is still running"
+                raise IncompleteError(what, where=job.host, remedy="wait for it")
+            time.sleep(0.2)
         yield handle.fileno()
 
 

@@ -22,9 +22,9 @@ import signal
 import socket
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -97,31 +97,23 @@ Result = TypeVar("Result")
 
 def in_node(node: str, work: Callable[[], Result]) -> Result:
     """Runs `work` in a thread that is in the node's network namespace (setns(2) moves one thread, here a new one)."""
-    outcome: list[Result] = []
-    faults: list[Exception] = []
 
-    def body() -> None:
+    def body() -> Result:
+        descriptor = os.open(NETNS / node, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            descriptor = os.open(NETNS / node, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                library = ctypes.CDLL(None, use_errno=True)
-                if library.setns(descriptor, CLONE_NEWNET):
-                    number = ctypes.get_errno()
-                    raise OSError(number, os.strerror(number))
-            finally:
-                os.close(descriptor)
-            outcome.append(work())
-        except Exception as error:  # handed to the caller below
-            faults.append(error)
+            library = ctypes.CDLL(None, use_errno=True)
+            if library.setns(descriptor, CLONE_NEWNET):
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number))
+        finally:
+            os.close(descriptor)
+        return work()
 
-    thread = threading.Thread(target=body, name=f"in {node}")
-    thread.start()
-    thread.join()
-    if faults:
-        if isinstance(faults[0], OSError):
-            raise LabError(f"node {node} cannot be entered ({faults[0].strerror})") from None
-        raise faults[0]
-    return outcome[0]
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        try:
+            return pool.submit(body).result()
+        except OSError as error:
+            raise LabError(f"node {node} cannot be entered ({error.strerror})") from None
 
 
 def answers(node: str, address: str, port: int) -> bool:

@@ -46,9 +46,14 @@ pub fn of_connection(
 
 /// Its HTTP/3 cannot be read.
 pub fn of_http3(error: &h3::Error) -> Verdict {
-    let code = match error {
-        h3::Error::MessageError => Some(FailureCode::HttpSyntax),
-        _ => None,
-    };
-    Verdict::failed(Failure::ProtocolError, &format!("HTTP/3: {error}")).because(code)
+    const FRAME_ERROR: u64 = 0x106;
+    let verdict = Verdict::failed(Failure::ProtocolError, &format!("HTTP/3: {error}"));
+    match error {
+        h3::Error::MessageError => verdict.because(FailureCode::HttpSyntax),
+        // quiche reads on where the stream ended inside a frame (RFC 9114, section 7.1), and finds no stream any more.
+        h3::Error::TransportError(quiche::Error::InvalidStreamState(_)) => {
+            verdict.because_of(FailureCode::of_http3(FRAME_ERROR))
+        }
+        _ => verdict,
+    }
 }

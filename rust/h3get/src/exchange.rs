@@ -12,12 +12,14 @@ use crate::ending;
 const CONTROL_STREAM: u64 = 2;
 /// Bytes that the type of that stream and its settings need at most.
 const SETTINGS_ROOM: usize = 64;
+/// Empty DATA frames to read over at once; the rest is read with the next packet.
+const EMPTY_FRAMES: usize = 100;
 
 /// A request, its response, and how far they are.
 pub struct Exchange {
     http: Option<h3::Connection>,
-    /// The request is on its way.
-    is_sent: bool,
+    /// The request's, once it is on its way.
+    stream: Option<u64>,
     pub response: Response,
     /// The response is whole, and as it should be.
     pub is_complete: bool,
@@ -29,7 +31,7 @@ impl Exchange {
     pub fn new(request: &Request, dump: Option<Dump>) -> Self {
         Self {
             http: None,
-            is_sent: false,
+            stream: None,
             response: Response::new(request.max_bytes, request.expected_bytes),
             is_complete: false,
             body: vec![0; RECEIVE_SIZE],
@@ -45,12 +47,13 @@ impl Exchange {
         fault: Option<quiche::Error>,
         now: Duration,
     ) -> Option<Verdict> {
-        if !self.is_sent {
+        if self.stream.is_none() {
             match self.ask(connection, request) {
-                Ok(is_sent) => self.is_sent = is_sent,
+                Ok(stream) => self.stream = stream,
                 Err(error) => return Some(ending::of_http3(&error)),
             }
         }
+        let mut empty = 0;
         loop {
             let event = self.http.as_mut()?.poll(connection);
             let verdict = match event {
@@ -64,18 +67,28 @@ impl Exchange {
                         .collect();
                     self.response.on_headers(&fields, now)
                 }
-                Ok((stream, h3::Event::Data)) => self.read_body(connection, stream, now),
+                Ok((stream, h3::Event::Data)) => self.read_body(connection, stream, fault, now),
                 Ok((_, h3::Event::Finished)) => Some(self.response.on_finished()),
                 Ok((_, h3::Event::Reset(code))) => Some(stream_reset(code)),
                 Ok((_, h3::Event::GoAway | h3::Event::PriorityUpdate)) => None, // our request is under way already
                 Err(h3::Error::Done) if self.response.is_whole() => {
                     Some(self.response.on_finished())
                 }
-                Err(h3::Error::Done) => return None,
-                Err(error) => {
-                    return ending::of_connection(connection, fault)
-                        .or_else(|| Some(ending::of_http3(&error)));
+                Err(h3::Error::Done) => {
+                    let stream = self.stream?;
+                    if empty == EMPTY_FRAMES || !connection.stream_readable(stream) {
+                        return None;
+                    }
+                    empty += 1; // quiche does not tell of a DATA frame behind an empty one
+                    self.read_body(connection, stream, fault, now)
                 }
+                // It reads on where the stream ended inside a frame, and finds no stream any more.
+                Err(h3::Error::TransportError(quiche::Error::InvalidStreamState(_)))
+                    if self.response.status.is_none() =>
+                {
+                    Some(self.response.on_finished())
+                }
+                Err(error) => return Some(failed(connection, fault, &error)),
             };
             if verdict.is_some() {
                 self.is_complete = verdict
@@ -87,55 +100,38 @@ impl Exchange {
     }
 
     /// Asks for the file, as soon as the server's limits on streams and bytes allow it. Limits of zero are legal
-    /// (RFC 9000, section 18.2): the client waits for credit. `false` means that it still waits.
+    /// (RFC 9000, section 18.2): the client waits for credit. `None` means that it still waits.
     fn ask(
         &mut self,
         connection: &mut quiche::Connection,
         request: &Request,
-    ) -> Result<bool, h3::Error> {
-        if self.http.is_none() {
-            if !can_send_settings(connection) {
-                return Ok(false);
+    ) -> Result<Option<u64>, h3::Error> {
+        let http = match &mut self.http {
+            Some(http) => http,
+            None if can_send_settings(connection) => {
+                let config = h3::Config::new()?;
+                self.http
+                    .insert(h3::Connection::with_transport(connection, &config)?)
             }
-            let config = h3::Config::new()?;
-            self.http = Some(h3::Connection::with_transport(connection, &config)?);
-        }
-        match self.send_request(connection, request) {
-            Err(
-                h3::Error::StreamBlocked | h3::Error::TransportError(quiche::Error::StreamLimit),
-            ) => Ok(false),
-            other => other.map(|()| true),
-        }
-    }
-
-    fn send_request(
-        &mut self,
-        connection: &mut quiche::Connection,
-        request: &Request,
-    ) -> Result<(), h3::Error> {
-        let url = &request.url;
-        let fields = [
-            h3::Header::new(b":method", b"GET"),
-            h3::Header::new(b":scheme", b"https"),
-            h3::Header::new(b":authority", url.authority.as_bytes()),
-            h3::Header::new(b":path", url.path.as_bytes()),
-            h3::Header::new(b"user-agent", request.user_agent.as_bytes()),
-            h3::Header::new(b"accept", b"*/*"),
-            h3::Header::new(b"accept-encoding", b"identity"),
-        ];
+            None => return Ok(None),
+        };
+        let fields = fields(request);
         if let Some(dump) = &mut self.dump {
             dump.on_request(&fields);
         }
-        if let Some(http) = &mut self.http {
-            http.send_request(connection, &fields, true)?;
+        match http.send_request(connection, &fields, true) {
+            Err(
+                h3::Error::StreamBlocked | h3::Error::TransportError(quiche::Error::StreamLimit),
+            ) => Ok(None),
+            other => other.map(Some),
         }
-        Ok(())
     }
 
     fn read_body(
         &mut self,
         connection: &mut quiche::Connection,
         stream: u64,
+        fault: Option<quiche::Error>,
         now: Duration,
     ) -> Option<Verdict> {
         let http = self.http.as_mut()?;
@@ -152,13 +148,36 @@ impl Exchange {
                 Err(h3::Error::TransportError(quiche::Error::StreamReset(code))) => {
                     Some(stream_reset(code))
                 }
-                Err(error) => Some(ending::of_http3(&error)),
+                Err(error) => Some(failed(connection, fault, &error)),
             };
             if verdict.is_some() {
                 return verdict;
             }
         }
     }
+}
+
+/// The request's header section.
+fn fields(request: &Request) -> [h3::Header; 7] {
+    let url = &request.url;
+    [
+        h3::Header::new(b":method", b"GET"),
+        h3::Header::new(b":scheme", b"https"),
+        h3::Header::new(b":authority", url.authority.as_bytes()),
+        h3::Header::new(b":path", url.path.as_bytes()),
+        h3::Header::new(b"user-agent", request.user_agent.as_bytes()),
+        h3::Header::new(b"accept", b"*/*"),
+        h3::Header::new(b"accept-encoding", b"identity"),
+    ]
+}
+
+/// What the connection says of it, else what HTTP/3 says.
+fn failed(
+    connection: &mut quiche::Connection,
+    fault: Option<quiche::Error>,
+    error: &h3::Error,
+) -> Verdict {
+    ending::of_connection(connection, fault).unwrap_or_else(|| ending::of_http3(error))
 }
 
 /// quiche's HTTP/3 gives up where its control stream cannot take all settings at once.

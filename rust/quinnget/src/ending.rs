@@ -8,6 +8,9 @@ use quinn::ConnectionError;
 
 use crate::tls;
 
+/// A malformed message (RFC 9114, section 8.1).
+const H3_MESSAGE_ERROR: u64 = 0x10e;
+
 /// QUIC has ended the connection.
 pub fn of_connection(error: &ConnectionError, established: bool) -> Verdict {
     match error {
@@ -48,9 +51,16 @@ pub fn of_connection(error: &ConnectionError, established: bool) -> Verdict {
     }
 }
 
+/// What h3 says of a stream that ends before a response: an unexpected frame, though there was none.
+const NO_RESPONSE: &str = "Stream finished without receiving response headers";
+
 /// HTTP/3 has failed: by what it read, or since QUIC has ended the connection.
 pub fn of_http3(connection: &quinn::Connection, error: &Http3Error) -> Verdict {
     let number = match error {
+        Http3Error::Local {
+            error: LocalError::Application { reason, .. },
+            ..
+        } if reason == NO_RESPONSE => Some(H3_MESSAGE_ERROR),
         Http3Error::Local {
             error: LocalError::Application { code, .. },
             ..

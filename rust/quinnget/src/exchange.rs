@@ -8,6 +8,9 @@ use h3_quinn::BidiStream;
 use crate::ending;
 use crate::options::SetupError;
 
+/// Empty DATA frames to read over in succession: h3 says the same of them as of the end.
+const EMPTY_FRAMES: usize = 100;
+
 /// The request; made before the clock starts. An error is a URL that HTTP/3 has no form for.
 pub fn head(request: &Request) -> Result<http::Request<()>, SetupError> {
     let url = &request.url;
@@ -76,10 +79,13 @@ async fn read_body(
     response: &mut Response,
     clock: &Clock,
 ) -> Result<Verdict, h3::error::StreamError> {
-    while !response.is_whole() {
+    let mut empty = 0;
+    while !response.is_whole() && empty < EMPTY_FRAMES {
         let Some(mut data) = stream.recv_data().await? else {
-            break;
+            empty += 1; // or the end, which h3 then says again
+            continue;
         };
+        empty = 0;
         let now = clock.elapsed();
         while data.has_remaining() {
             let size = data.chunk().len();
