@@ -123,12 +123,17 @@ def domain_fault(domain: str) -> str | None:
     return "the domain ends in a dot" if domain.endswith(".") else None
 
 
-def _address_fault(text: str) -> str | None:
+def is_address(text: str) -> bool:
+    """Whether a text is an IP address."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
-        return f"server_ip {text[:60]!r} is not an IP address"
-    return None
+        return False
+    return True
+
+
+def _address_fault(text: str) -> str | None:
+    return None if is_address(text) else f"server_ip {text[:60]!r} is not an IP address"
 
 
 def _at_least_1(name: str) -> Callable[[int], str | None]:

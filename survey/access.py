@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -109,15 +108,6 @@ class Access:
             await held.enter_async_context(self.lanes.turn(address, then=then))
             self.admit(domain, address)
             yield
-
-
-def is_address(host: str) -> bool:
-    """Whether a host is a numeric address."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 @lru_cache(maxsize=1 << 12)

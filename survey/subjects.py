@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from core.domain import Provider
 from core.errors import UsageError
@@ -38,29 +38,29 @@ class Subject:
         return self.domain if self.mime_type is None else f"{self.domain} {self.mime_type}"
 
 
-class Source(Protocol):
-    """Where subjects come from: iterates over them, once."""
+class Source(ABC):
+    """Where subjects come from: iterates over them, once.
 
-    @property
-    def path(self) -> Path:
-        """The file."""
+    Args:
+        path: the file.
+        limit: most subjects of this shard; None: all.
+        shard: (number from 1, of how many).
+    """
 
-    @property
-    def is_targets(self) -> bool:
-        """Whether it is a `targets` file."""
+    is_targets = False
+    """Whether the file is a `targets` file."""
 
-    @property
-    def duplicates(self) -> int:
+    def __init__(self, path: Path, *, limit: int | None = None, shard: tuple[int, int] = (1, 1)) -> None:
+        self.path = path
+        self.duplicates = 0
         """Rows skipped because of a duplicate; known after the iteration, as the two below."""
-
-    @property
-    def broken(self) -> Counter[str]:
+        self.broken: Counter[str] = Counter()
         """Reason -> rows that cannot be used."""
-
-    @property
-    def faults(self) -> list[RowFault]:
+        self.faults: list[RowFault] = []
         """The first of them."""
+        self._limit, self._shard = limit, shard
 
+    @abstractmethod
     def __iter__(self) -> Iterator[Subject]: ...
 
 
@@ -68,35 +68,20 @@ _KNOWN = ("domain", "rank", "server_ip", "alt_svc")
 _MAPPED = ("provider", "asn", "rule")
 
 
-class Subjects:
-    """Iterates over the subjects of a file, once; duplicate domains are skipped.
+class Subjects(Source):
+    """The domains of a top list or a `targets` file; duplicates are skipped. Shards go by hash of the domain."""
 
-    Attributes:
-        path: the file.
-        is_targets: whether it is a `targets` file, not a top list.
-        duplicates: rows skipped because of a duplicate domain.
-        broken: reason -> rows of the list that cannot be used.
-        faults: the first of them.
-    """
-
-    def __init__(
-        self, path: Path, *, limit: int | None = None, shard: tuple[int, int] | None = None, urls: bool = False
-    ) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, limit: int | None, shard: tuple[int, int] | None, urls: bool) -> None:
+        super().__init__(path, limit=limit, shard=shard or (1, 1))
         self._known = (*_KNOWN, "url") if urls else _KNOWN
         self.is_targets = targets.is_table(path)
-        self.duplicates = 0
-        self.broken: Counter[str] = Counter()
-        self.faults: list[RowFault] = []
-        self._limit = limit
-        self._shard = shard
 
     def __iter__(self) -> Iterator[Subject]:
         seen: set[str] = set()
         for subject in _of_targets(self.path, self._known) if self.is_targets else self._of_list():
             if self._limit is not None and len(seen) >= self._limit:
                 return
-            if self._shard is not None and not in_shard(subject.domain, *self._shard):
+            if self._shard[1] > 1 and not in_shard(subject.domain, *self._shard):
                 continue
             if subject.domain in seen:
                 self.duplicates += 1

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+import io
+import marshal
 import subprocess
 import sys
 import zipfile
@@ -28,15 +32,37 @@ def late() -> None:
 """
 
 
+@functools.cache
+def _pip() -> bytes:
+    """pip's wheel, from its installed files (they are the wheel's, and lie in the environment of `make setup`).
+
+    Each module is there compiled, too: Python, which keeps no bytecode for an archive, would otherwise compile all of
+    pip each time, which takes most of a small bundle's installation.
+    """
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as wheel:
+        for file in metadata.distribution("pip").files or ():
+            if str(file).startswith("..") or file.suffix == ".pyc":
+                continue
+            source = Path(str(file.locate()))
+            wheel.write(source, str(file))
+            if file.suffix == ".py":
+                wheel.writestr(f"{file}c", _compiled(source))
+    return written.getvalue()
+
+
+def _compiled(source: Path) -> bytes:
+    """What a `.pyc` has that is used whatever the time and size of its source (PEP 552: flags 0b01)."""
+    content = source.read_bytes()
+    code = compile(content, source.name, "exec", dont_inherit=True)
+    flags = (0b01).to_bytes(4, "little")
+    return importlib.util.MAGIC_NUMBER + flags + importlib.util.source_hash(content) + marshal.dumps(code)
+
+
 def pip_wheel(folder: Path) -> Path:
-    """pip's wheel, from its installed files (they are the wheel's, and lie in the environment of `make setup`)."""
-    found = metadata.distribution("pip")
-    path = folder / f"pip-{found.version}-py3-none-any.whl"
-    if not path.exists():
-        with zipfile.ZipFile(path, "w") as wheel:
-            for file in found.files or ():
-                if not str(file).startswith("..") and file.suffix != ".pyc":
-                    wheel.write(file.locate(), str(file))  # type: ignore[arg-type]
+    """pip's wheel in this folder."""
+    path = folder / f"pip-{metadata.version('pip')}-py3-none-any.whl"
+    path.write_bytes(_pip())
     return path
 
 

@@ -6,6 +6,7 @@ One table says where each command lives; `upshift --help` answers from it withou
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import shlex
 import shutil
@@ -80,6 +81,7 @@ def load(name: str) -> Any:
         module = importlib.import_module(f"upshift.commands.{module_name}")
     except ModuleNotFoundError as error:
         raise missing_extra(error, name) from None
+    gc.enable()  # see `upshift.__main__`
     target = getattr(module, attribute)
     if isinstance(target, typer.Typer):
         command = typer.main.get_command(target)
@@ -223,6 +225,11 @@ def main() -> None:
     """
     signals.install()
     sys.meta_path.insert(0, _WithoutPandas())
+    answer()
+
+
+def answer() -> None:
+    """As `main`, within a process whose signals and imports are somebody else's."""
     try:
         app(prog_name="upshift")
     except UpshiftError as error:

@@ -145,9 +145,9 @@ def _environments(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> I
         return
     places = [_places(document) for document in (a, b)]
     rests = [{name: part for name, part in document.items() if name != "vantage_points"} for document in (a, b)]
-    yield from _pairs(*(dict(_flat(rest)) for rest in rests))
+    yield from _pairs(*map(_flat, rests))
     common = [name for name in places[0] if name in places[1]]
-    at = {name: set(_pairs(*(dict(_flat(part[name])) for part in places))) for name in common}
+    at = {name: set(_pairs(*(_flat(part[name]) for part in places))) for name in common}
     everywhere = set.intersection(*at.values()) if at else set()
     yield from sorted(everywhere)
     for name in common:
@@ -159,13 +159,10 @@ def _places(document: Mapping[str, Any]) -> dict[str, Any]:
     return places if isinstance(places, dict) else {}
 
 
-def _flat(part: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(part, dict):
-        for name, value in part.items():
-            if name not in _SKIPPED:
-                yield from _flat(value, f"{prefix}.{name}" if prefix else str(name))
-    else:
-        yield prefix, part if isinstance(part, str) else json.dumps(part, sort_keys=True)
+def _flat(part: Any) -> dict[str, str]:
+    """Names, joined by dots, and values as text."""
+    values = records.flat(part, ".", _SKIPPED)
+    return {name: value if isinstance(value, str) else json.dumps(value, sort_keys=True) for name, value in values}
 
 
 def _pairs(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

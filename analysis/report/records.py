@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import io
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -192,6 +192,21 @@ FLAT: Mapping[str, FlatTable] = {
     "limiters": FlatTable(LIMITERS_CSV, lambda row: [_limiters(row)]),
 }
 """Stem of the file -> table; shares are 0 to 1."""
+
+
+def flat(document: Any, joint: str, skip: Collection[str] = (), name: str = "") -> Iterator[tuple[str, Any]]:
+    """The values in nested objects, each with the names on the way to it, joined; those of `skip` are left out."""
+    if not isinstance(document, Mapping):
+        yield name, document
+        return
+    for key, value in document.items():
+        if key not in skip:
+            yield from flat(value, joint, skip, f"{name}{joint}{key}" if name else str(key))
+
+
+def listed(value: Any) -> str:
+    """A value as text, those of a list with commas between."""
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def finite(value: Any) -> Any:

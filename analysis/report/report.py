@@ -223,7 +223,7 @@ def _campaign(dataset: Dataset) -> dict[str, Any]:
         "servers": servers,
         "servers_left_out": servers_left_out,
         "conservation": checks.conservation(dataset),
-        "environments": [(str(f.path), list(_flatten(f.environment))) for f in dataset.folders if f.environment],
+        "environments": [(str(f.path), _environment(f.environment)) for f in dataset.folders if f.environment],
         "compositions": [
             (campaign.composition_cells(f.composition), list(campaign.composition_sentences(f.composition)))
             for f in dataset.folders
@@ -289,13 +289,7 @@ def _more_tables(dataset: Dataset, options: ReportOptions, samples: Samples) -> 
             yield f"{words} {group}", [row for row in rows if row.group == group]
 
 
-def _flatten(document: Mapping[str, Any] | None, prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in sorted((document or {}).items()):
-        if key == "transfers":  # of a calibration, which has a table of its own
-            continue
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key} › ")
-        elif isinstance(value, list):
-            yield f"{prefix}{key}", ", ".join(map(str, value))
-        else:
-            yield f"{prefix}{key}", str(value)
+def _environment(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and values, without the transfers of a calibration, which have a table of their own."""
+    values = dict(records.flat(document, " › ", ("transfers",)))
+    return [(name, records.listed(values[name])) for name in sorted(values)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import jinja2
 from markupsafe import Markup
@@ -112,15 +112,7 @@ def _environment(folder: Path) -> render.Cells:
     """Heading and rows: names of `environment.json`, joined by dots, and values."""
     path = folder / ENVIRONMENT
     document = read_json(path) if path.is_file() else {}
-    return [["name", "value"], *_flat(document)]
-
-
-def _flat(value: Any, name: str = "") -> Iterable[list[str]]:
-    if isinstance(value, Mapping):
-        for key, own in value.items():
-            yield from _flat(own, f"{name}.{key}" if name else str(key))
-    else:
-        yield [name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)]
+    return [["name", "value"], *([name, records.listed(value)] for name, value in records.flat(document, "."))]
 
 
 def _html(made: StudyReport, drawings: Sequence[tuple[str, Markup]], environment: render.Cells) -> str:

@@ -7,7 +7,6 @@ parsed by dnspython, addresses by `core.outreach.dns_wire`, which is ten times a
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 import socket
 from collections import deque
@@ -31,6 +30,7 @@ import dns.resolver
 from core.errors import PlaceError, UsageError
 from core.outreach import dns_wire as wire
 from core.reach import check_address
+from core.untrusted import is_address
 
 SOCKETS = 4
 """Number of sockets. A forged answer has to guess the port of one of them, and the ID."""
@@ -145,14 +145,9 @@ class Resolver:
         at_once: int = 500,
     ) -> None:
         self.nameserver = nameserver or system_nameserver()
-        try:
-            ipaddress.ip_address(self.nameserver)
-        except ValueError:
-            raise UsageError(
-                f"{self.nameserver!r} is not a valid address",
-                where="--nameserver",
-                remedy="write 192.0.2.53 or 2001:db8::53",
-            ) from None
+        if not is_address(self.nameserver):
+            what = f"{self.nameserver!r} is not a valid address"
+            raise UsageError(what, where="--nameserver", remedy="write 192.0.2.53 or 2001:db8::53")
         check_address(self.nameserver)
         check_route(self.nameserver)
         self.port = port

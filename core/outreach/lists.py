@@ -16,7 +16,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import ipaddress
 import re
 import zipfile
 import zlib
@@ -30,6 +29,7 @@ from urllib.parse import urlsplit
 import idna
 
 from core.errors import UsageError, unreadable
+from core.untrusted import is_address
 
 NAMED_FAULTS = 20
 """Most invalid rows that are kept with line and text; the others are only counted."""
@@ -228,11 +228,7 @@ def domain_of(name: str) -> str:
             host = idna.encode(host, uts46=True).decode("ascii")
         except (idna.IDNAError, UnicodeError):
             raise _RowError("not a domain name") from None
-    try:
-        ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        pass
-    else:
+    if is_address(host.strip("[]")):
         raise _RowError("an IP address")
     labels = host.split(".")
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):

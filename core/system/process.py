@@ -302,6 +302,22 @@ DEBUG_MARK = "debug build"
 """Printed by our Rust programs with `--version` if debug assertions are compiled in."""
 
 
+def require_ours(program: str, title: str, error: type[PlaceError] = PlaceError) -> str:
+    """Full path of a binary of ours: `$UPSHIFT_PROGRAM`, or as `find_program` has it.
+
+    Args:
+        title: names it in a sentence.
+        error: is raised if it is missing, or a debug build.
+    """
+    path = os.environ.get(f"UPSHIFT_{program.upper()}") or find_program(program)
+    if path is None:
+        raise error(f"{title} is not installed", remedy="run: make setup")
+    if (fault := refuse_debug_build(title, path)) is not None:
+        what, _, remedy = fault.rpartition("; ")
+        raise error(what, remedy=remedy)
+    return path
+
+
 def refuse_debug_build(name: str, path: str) -> str | None:
     """Why the program cannot be used, as `what; remedy`; None for a release build, or another program."""
     if not is_debug_build(path):

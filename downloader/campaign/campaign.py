@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,7 +16,7 @@ from core.files.config import STRICT, build, read_toml
 from core.files.description import Description
 from core.reach import ANYWHERE, IPNetwork, parse_prefixes
 from core.sequential import Rule
-from core.untrusted import contact_fault
+from core.untrusted import contact_fault, is_address
 from downloader import factors, quirks
 from downloader.campaign.configurations import (
     NAME,
@@ -128,8 +127,11 @@ class Campaign:
     """Network interface of this host to measure by; None: that of the default route. A matter of each host."""
     vantage_clock: str = "checked"
     """One of `VantageClock`. A matter of each host."""
+    warmups: tuple[Configuration, ...] = field(init=False, repr=False, compare=False)
+    """What comes before the configurations in each measurement run. They follow from these, once for all targets."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "warmups", warmups(self.configurations))
         # Checked here too, as the command line replaces them in a campaign that was loaded.
         for name, words in (("order", Order), ("isolation", Isolation)):
             if getattr(self, name) not in tuple(words):
@@ -175,11 +177,6 @@ class Campaign:
         known = target.size_bytes is not None and not target.size_is_lower_bound
         size = min(target.size_bytes or self.max_bytes, self.max_bytes) if known else self.max_bytes
         return round(2 * (3.0 + size * 8 / (self.slowest_mbit * 1e6)), 1)
-
-    @property
-    def warmups(self) -> tuple[Configuration, ...]:
-        """What comes before the configurations in each measurement run."""
-        return warmups(self.configurations)
 
     def configuration(self, name: str) -> Configuration:
         """The configuration of that name, warm-ups included."""
@@ -245,8 +242,11 @@ class Campaign:
 
 
 _NOT_THE_PLAN = frozenset(
-    # Where it was read, and what is compared; then what each host has of its own.
-    ("path", "comparisons", "stop_when", "ca_file", "block_lists", "opt_out", "disk", "uplink", "vantage_clock")
+    (
+        *("path", "comparisons", "stop_when"),  # where it was read, and what is compared
+        *("ca_file", "block_lists", "opt_out", "disk", "uplink", "vantage_clock"),  # what each host has of its own
+        "warmups",  # they follow from the plan
+    )
 )
 
 
@@ -359,10 +359,8 @@ def _check(entry: _File, where: str) -> None:
     if entry.iterations > MOST_ITERATIONS:
         raise fault(f"{entry.iterations} is above {MOST_ITERATIONS}, the limit", where, "iterations", "lower it")
     for server in entry.nameservers:
-        try:
-            ipaddress.ip_address(server)
-        except ValueError:
-            raise fault(f"{server!r} is not an IP address", where, "nameservers", "name servers by address") from None
+        if not is_address(server):
+            raise fault(f"{server!r} is not an IP address", where, "nameservers", "name servers by address")
     if entry.contact is None and entry.lab is None:
         raise fault("required when real servers are measured", where, "contact", "write an e-mail address")
     if entry.contact is not None and (why := contact_fault(entry.contact, closed=entry.lab is not None)) is not None:

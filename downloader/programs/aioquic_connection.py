@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Any
 
 import cryptography.hazmat.backends.openssl.backend  # noqa: F401 - pyOpenSSL would import it within the handshake
@@ -17,6 +16,7 @@ from OpenSSL import crypto
 
 from core.domain import Failure, FailureCode
 from core.outreach.quic_engine import CERTIFICATE_ALERTS, CRYPTO_ERROR, RememberingConnection
+from core.untrusted import is_address
 from downloader.programs import codes
 from downloader.programs.common import Options, no_certificates
 
@@ -70,7 +70,7 @@ class VerifyingConnection(RememberingConnection):
         try:
             chain = [crypto.X509.from_cryptography(issuer) for issuer in context._peer_certificate_chain]
             crypto.X509StoreContext(self._trusted, crypto.X509.from_cryptography(leaf), chain).verify_certificate()
-            if _is_address(name):
+            if is_address(name):
                 match.verify_certificate_ip_address(leaf, name)
             else:
                 match.verify_certificate_hostname(leaf, name)
@@ -80,14 +80,6 @@ class VerifyingConnection(RememberingConnection):
         except (service_identity.CertificateError, service_identity.VerificationError, ValueError) as error:
             self.rejected = FailureCode.WRONG_NAME
             raise tls.AlertBadCertificate(f"the certificate is not for {name} ({type(error).__name__})") from error
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def parameters(data: bytes | None) -> dict[str, Any] | None:

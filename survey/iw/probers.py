@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from core.errors import PlaceError, UsageError
-from core.system.process import refuse_debug_build
+from core.system.process import require_ours
 from survey.access import NotAskedError
 from survey.iw.record import IwRecord
 from survey.iw.sources import read_names
@@ -42,15 +38,7 @@ def find_iwprobe() -> str:
 
     Raises PlaceError if it is not found, or is a debug build.
     """
-    beside = Path(sys.executable).parent / "iwprobe"
-    installed = str(beside) if beside.is_file() else shutil.which("iwprobe")
-    path = os.environ.get("UPSHIFT_IWPROBE") or installed
-    if path is None:
-        raise PlaceError("the prober iwprobe is not installed", remedy="run: make setup")
-    if (fault := refuse_debug_build("the prober iwprobe", path)) is not None:
-        what, _, remedy = fault.rpartition("; ")
-        raise PlaceError(what, remedy=remedy)
-    return path
+    return require_ours("iwprobe", "the prober iwprobe")
 
 
 def prober(

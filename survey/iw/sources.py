@@ -13,7 +13,6 @@ import ipaddress
 import math
 import re
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,7 +25,7 @@ from core.files.config import read_text
 from core.outreach.lists import NAMED_FAULTS, RowFault, domain_of, in_shard
 from core.reach import IPNetwork, check_public, environment_prefixes
 from core.untrusted import url_fault
-from survey.subjects import Subject
+from survey.subjects import Source, Subject
 
 COLUMNS = ("url", "mime_type", "size_bytes")
 
@@ -48,24 +47,8 @@ class _Object:
     size_bytes: int
 
 
-class Archive:
-    """The largest object per domain and type; iterate over it, as over `survey.subjects.Subjects`.
-
-    Args:
-        path: the file.
-        limit: most objects of this shard.
-        shard: (number from 1, of how many), by hash of the domain.
-    """
-
-    is_targets = False
-
-    def __init__(self, path: Path, *, limit: int | None = None, shard: tuple[int, int] = (1, 1)) -> None:
-        self.path = path
-        self.duplicates = 0
-        self.broken: Counter[str] = Counter()
-        self.faults: list[RowFault] = []
-        self._limit = limit
-        self._shard = shard
+class Archive(Source):
+    """The largest object per domain and type. Shards go by hash of the domain."""
 
     def __iter__(self) -> Iterator[Subject]:
         largest: dict[tuple[str, str], _Object] = {}
@@ -165,8 +148,8 @@ MOST_PREFIXES_BYTES = 64 << 20
 """Largest file of prefixes."""
 
 
-class PrefixSample:
-    """The addresses of a sample; iterate over it, as over `survey.subjects.Subjects`.
+class PrefixSample(Source):
+    """The addresses of a sample.
 
     Addresses that must not be contacted (special purposes) are passed over and counted in `broken`.
 
@@ -181,15 +164,10 @@ class PrefixSample:
         UsageError: the file, or a line of it, is not usable; the sample is empty.
     """
 
-    is_targets = False
-
     def __init__(
         self, path: Path, *, share: float, seed: int, shard: tuple[int, int] = (1, 1), limit: int | None = None
     ) -> None:
-        self.path = path
-        self.duplicates = 0
-        self.broken: Counter[str] = Counter()
-        self.faults: list[RowFault] = []
+        super().__init__(path, limit=limit, shard=shard)
         self._prefixes = read_prefixes(path)
         self._ends = list(accumulate(prefix.num_addresses for prefix in self._prefixes))
         self.count = math.floor(self._ends[-1] * share + 0.5)
@@ -201,8 +179,6 @@ class PrefixSample:
                 remedy="give a larger share",
             )
         self._permutation = Permutation(self._ends[-1], seed)
-        self._shard = shard
-        self._limit = limit
 
     def __iter__(self) -> Iterator[Subject]:
         number, of = self._shard

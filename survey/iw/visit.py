@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urljoin, urlsplit
 
-from survey.access import Access, is_address
+from core.untrusted import is_address
+from survey.access import Access
 from survey.iw.pacing import UNPACED_SEGMENTS, Flight, Pace, judge
 from survey.iw.record import IwRecord, arrivals_text, windows_text
 from survey.iw.sources import CdnNames

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from core.outreach.dns import ResolveError, Resolver
-from survey.access import Access, NotAskedError, is_address
+from core.untrusted import is_address
+from survey.access import Access, NotAskedError
 from survey.quic import candidates, wire
 from survey.quic.candidates import Candidate, OfferSource
 from survey.quic.exchange import ExchangeRequest, ExchangeResult, exchange

@@ -39,7 +39,8 @@ def test_a_fleet_from_provisioning_to_teardown(
     before = {name: host.fingerprint() for name, host in cloud.hosts.items()}
 
     assert all(verdict["changed"] for verdict in fleet.do("provision").values())
-    assert [verdict["changed"] for verdict in fleet.do("provision").values()] == [0, 0]
+    # One of them: in `make soak`, tests/fleet/test_kills.py asks all.
+    assert [verdict["changed"] for verdict in fleet.do("provision", "--limit", first.name).values()] == [0]
     for host in cloud.hosts.values():
         table = host.sh(f"systemd-analyze security --no-pager {UNIT}")
         with capsys.disabled():

@@ -174,9 +174,10 @@ def test_the_report_says_which_tcp_row_to_read(tmp_path: Path, slow: dict[str, A
     data = dataset.load([write_campaign(tmp_path / "c", rows, environment=known, comparisons=compared)])
     sentence = findings.tcp_row_sentence(data.design, selection.client_limits(data.downloads))
     assert (sentence is None) if said is None else (sentence or "").endswith(said)
-    html = report.build(data, report.ReportOptions())
-    assert said is None or said in html
-    assert "MUC, as calibrated" in html and "1,234 (?)" in html and "&#39;mbit_s&#39;" not in html
+    if slow == {"requests": 10}:  # one page is enough: it has what the function says
+        html = report.build(data, report.ReportOptions())
+        assert sentence and sentence.replace("'", "&#39;") in html
+        assert "MUC, as calibrated" in html and "1,234 (?)" in html and "&#39;mbit_s&#39;" not in html
 
 
 @pytest.mark.thorough

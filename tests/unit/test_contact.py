@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import yaml
 
 from core.reach import ENVIRONMENT_VARIABLE
 from core.untrusted import contact_fault
+from tests.command import upshift
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -24,15 +23,16 @@ COMMANDS = (
 
 @pytest.mark.parametrize("contact", ["you@example.org", "x", "measurements@example.org", "me@localhost", "a\nb"])
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-def test_a_contact_that_reaches_nobody_is_refused(command: tuple[str, ...], contact: str, tmp_path: Path) -> None:
-    """In a process that may contact everybody; the list is missing, so that nobody could be."""
+def test_a_contact_that_reaches_nobody_is_refused(
+    command: tuple[str, ...], contact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where everybody may be contacted; the list is missing, so that nobody could be."""
     file = f'name = "c"\ntargets = "none.csv"\nvantage_points = ["A"]\ncontact = {contact!r}\n'.replace("'", '"')
     (tmp_path / "c.toml").write_text(file)
     words = [word.format(folder=tmp_path) for word in command]
     words += [] if command[0] == "run" else ["--contact", contact]
-    unlimited = f"import os; os.environ.pop({ENVIRONMENT_VARIABLE!r}, None); from upshift.__main__ import main; main()"
-    argv = [sys.executable, "-c", unlimited, *words]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    monkeypatch.delenv(ENVIRONMENT_VARIABLE)
+    done = upshift(*words)
     assert done.returncode == 2
     assert re.fullmatch(
         r"upshift: .*contact.*(an example address|neither a mail address nor a web address|control characters); .*\n",

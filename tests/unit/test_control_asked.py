@@ -19,6 +19,7 @@ from downloader.campaign.plan import PlannedRun
 from downloader.control import stop_pause
 from downloader.control.stop_pause import Pause, StopGate
 from downloader.schedule.schedule import State, Wait
+from tests import command
 
 RUN = PlannedRun(number=0, iteration=1, target=Target(domain="a", url="https://a/"), configurations=("BL",))
 CAMPAIGN = from_document({"name": "c", "lab": "small", "targets": "lab", "budget": 2.0}, Path("c.toml"))
@@ -111,15 +112,13 @@ def test_the_past_is_refused_before_a_lab_is_built(text: str, tmp_path: Path) ->
 
 
 def upshift(*arguments: str | Path) -> tuple[int, str]:
-    command = [sys.executable, "-m", "upshift", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = command.upshift(*arguments)
     return done.returncode, (done.stdout or done.stderr).strip()
 
 
-@pytest.mark.thorough
 def test_the_commands(tmp_path: Path) -> None:
-    for command in ("stop", "pause", "resume", "status"):
-        code, said = upshift(command, tmp_path)
+    for word in ("stop", "pause", "resume", "status"):
+        code, said = upshift(word, tmp_path)
         assert code == 2 and "no campaign has run in this folder" in said
     assert not list(tmp_path.iterdir())
     (tmp_path / "vantage" / "A").mkdir(parents=True)
@@ -160,10 +159,10 @@ except KeyboardInterrupt:
 
 def start(*, before: str = "", cleaning: float = 0.5, wrap: str = "") -> subprocess.Popen[str]:
     program = PROGRAM.format(before=textwrap.dedent(before), cleaning=cleaning)
-    command = [sys.executable, "-c", program]
+    argv = [sys.executable, "-c", program]
     if wrap:
-        command = ["sh", "-c", f'{wrap}; exec "$@"', "sh", *command]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        argv = ["sh", "-c", f'{wrap}; exec "$@"', "sh", *argv]
+    child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stdout is not None and child.stdout.readline() == "ready\n"
     return child
 

@@ -30,6 +30,7 @@ from downloader.control.page_server import serve
 from downloader.control.reporter import PATIENCE_S, Reporter
 from downloader.control.status import Activity, BudgetUse, DiskUse, Fault, Status, VantagePoint
 from downloader.schedule.schedule import State
+from tests.command import upshift
 from tests.unit.analysis_factory import make_download as download
 from upshift import cli
 
@@ -419,12 +420,6 @@ def test_looking_does_not_keep_a_campaign_from_starting(tmp_path: Path) -> None:
         watcher.join()
 
 
-def upshift(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "upshift", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
-@pytest.mark.thorough
 def test_status_on_the_command_line(tmp_path: Path) -> None:
     write(tmp_path, status(written_at=time.time() - 70))
     done = upshift("status", tmp_path)

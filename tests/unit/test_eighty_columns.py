@@ -10,6 +10,7 @@ import pytest
 
 from core import terminal
 from core.files import disk
+from tests.command import upshift
 from tests.terminals import command_on_terminal
 from tests.unit.test_account import campaign  # noqa: F401 - a fixture
 from tests.unit.test_control_status import status
@@ -18,9 +19,13 @@ from tests.unit.test_progress import Terminal
 
 @pytest.mark.parametrize("group", [(), ("lab",), ("map",), ("fleet",), ("survey",), ("targets",)], ids=str)
 @pytest.mark.parametrize("columns", [80, 120])
-def test_summaries_in_help_are_whole(group: tuple[str, ...], columns: int) -> None:
-    code, lines = command_on_terminal([*group, "--help"], columns=columns)
-    assert code == 0 and max(map(len, lines)) <= columns
+def test_summaries_in_help_are_whole(group: tuple[str, ...], columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    done = upshift(*group, "--help")
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    if not group:
+        assert command_on_terminal(["--help"], columns=columns) == (0, [line for line in lines if line])
+    assert done.returncode == 0 and max(map(len, lines)) <= columns
     listed = lines[next(i for i, line in enumerate(lines) if line.startswith("Commands:")) :]
     assert len(listed) > 1 and not any(line.endswith("...") for line in listed), listed
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from collections import Counter
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from core.errors import UsageError
+from core.untrusted import is_address
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -135,12 +135,9 @@ def explain(
     from cdn_mapping.mapping import sentences
     from core.terminal import show_progress
 
-    try:
-        ipaddress.ip_address(address)
-    except ValueError:
-        raise UsageError(
-            f"{address!r} is not a valid IP address", where="ADDRESS", remedy="write 192.0.2.1 or 2001:db8::1"
-        ) from None
+    if not is_address(address):
+        what = f"{address!r} is not a valid IP address"
+        raise UsageError(what, where="ADDRESS", remedy="write 192.0.2.1 or 2001:db8::1")
     with show_progress(as_json=as_json) as progress:
         mapper = _mapper(_open(rib, backend, progress), as2org, providers)
     (mapped,) = mapper.map([address])

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from core.errors import LabError, PlaceError
 from core.system import process
-from core.system.process import refuse_debug_build
 
 LATENCY_DEVICE = Path("/dev/cpu_dma_latency")
 IDLE_DRIVER = Path("/sys/devices/system/cpu/cpuidle/current_driver")
@@ -79,13 +78,7 @@ def find_pathem() -> str:
 
     Raises LabError if it is not found, or is a debug build.
     """
-    path = os.environ.get("UPSHIFT_PATHEM") or process.find_program("pathem")
-    if path is None:
-        raise LabError("the path emulator pathem is not installed", remedy="run: make setup")
-    if (fault := refuse_debug_build("the path emulator pathem", path)) is not None:
-        what, _, remedy = fault.rpartition("; ")
-        raise LabError(what, remedy=remedy)
-    return path
+    return process.require_ours("pathem", "the path emulator pathem", LabError)
 
 
 @contextmanager
