@@ -125,7 +125,7 @@ class _Download:
             (pycurl.HTTP09_ALLOWED, 0),
             (pycurl.NOSIGNAL, 1),
             (pycurl.BUFFERSIZE, CHUNK_BYTES),
-            (pycurl.CONNECTTIMEOUT_MS, round(options.budget_s * 1000) + 5000),  # the budget applies, not this
+            (pycurl.CONNECTTIMEOUT_MS, round((options.budget_s + _SETUP_S) * 1000)),  # the budget applies, not this
             (pycurl.HTTP_VERSION, VERSIONS[http]),
             (pycurl.VERBOSE, 1),
             (pycurl.DEBUGFUNCTION, self._on_debug),
@@ -150,7 +150,8 @@ class _Download:
         with theirs, ours:
             while time.monotonic() < until and not select.select([theirs], [], [], 0)[0]:
                 self._multi.perform()
-                if self._result() is not None:
+                ended = self._result()
+                if ended is not None and ended[0] != pycurl.E_OPERATION_TIMEDOUT:  # we were stopped for so long
                     raise no_certificates(self.document.options)
             self._multi.remove_handle(easy)
         easy.setopt(pycurl.HTTP_VERSION, VERSIONS[http])
@@ -169,10 +170,10 @@ class _Download:
             result = self._result()
             if self._is_over():
                 self._let_it_end(has_ended=result is not None)
-            elif result is not None:
+            elif result is not None and (result[0] == 0 or time.monotonic() < document.deadline):
                 self._take_result(*result)
             elif time.monotonic() >= document.deadline:
-                document.spent()
+                document.spent()  # whatever libcurl says now: after the sleep of a host its own limits are over, too
             else:
                 if self._shaken and is_verbose:
                     self._easy.setopt(pycurl.VERBOSE, 0)  # or libcurl copies each piece of the body

@@ -11,7 +11,9 @@ import contextlib
 import ipaddress
 import os
 import random
+import signal
 import socket
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -27,8 +29,8 @@ from core.domain import FAILURE_CODES, Failure, Outcome, Transport
 from downloader import clients
 from downloader.client import Client, DownloadRequest
 from downloader.programs import resolve
-from tests.cells import Repeats
-from tests.contract._programs import Programs
+from tests.cells import Repeats, cells
+from tests.contract._programs import Programs, require
 from tests.contract.conftest import Faulty
 
 CAUSES = set(Failure) - {Failure.UNKNOWN, Failure.CLIENT_CRASHED}
@@ -133,6 +135,42 @@ def test_random_bytes_have_a_cause(client: Client, faulty: Faulty, repeats: Repe
     causes = ", ".join(f"{cause} {count}" for cause, count in seen.most_common())
     took_ms = 1000 * (time.monotonic() - began) / seen.total()
     print(f"{client.name}: {seen.total():,} random answers, {took_ms:.0f} ms each: {causes}")
+
+
+@cells("name", every=["curl-h1", "curl-h3"], quick=["curl-h1"])
+def test_a_client_that_was_stopped_for_longer_than_its_budget(name: str, faulty: Faulty) -> None:
+    """As by a host that sleeps: libcurl's own limit is over, too, and is no unknown cause."""
+    client = clients.ALL[name]
+    over_tcp = client.transport is Transport.TCP
+    kind = socket.SOCK_STREAM if over_tcp else socket.SOCK_DGRAM
+    with socket.socket(type=kind) as server:
+        server.bind(("127.0.0.1", 0))
+        server.settimeout(30.0)
+        request = DownloadRequest(
+            url=f"https://{faulty.host}/ok",
+            address="127.0.0.1",
+            port=server.getsockname()[1],
+            ca_file=faulty.ca,
+            budget_s=0.5,
+            max_bytes=None,
+            user_agent="upshift-test",
+            allowed=("127.0.0.0/8",),
+            expected_bytes=1,
+        )
+        if over_tcp:
+            server.listen()
+        child = subprocess.Popen([*require(client), *client.arguments(request)], stdout=subprocess.PIPE, text=True)
+        with contextlib.ExitStack() as stack:
+            stack.callback(child.kill)
+            if over_tcp:
+                stack.enter_context(server.accept()[0])
+            else:
+                server.recv(2048)
+            child.send_signal(signal.SIGSTOP)
+            time.sleep(request.budget_s + 5.5)
+            child.send_signal(signal.SIGCONT)
+            result = client.result(child.communicate(timeout=30)[0])
+    assert result.failure is Failure.CONNECT_TIMEOUT, result.failure_detail
 
 
 class Muddled:
