@@ -141,7 +141,7 @@ ROWS = [
         transports=QUIC_ONLY,
     ),
     Row(path="/silence", outcome=CENSORED, failure=Failure.STALLED, budget_s=SHORT_S),
-    Row(path="/late", outcome=CENSORED, failure=Failure.TIME_BUDGET, status=200, budget_s=2.0, body_bytes=0),
+    Row(path="/late", outcome=CENSORED, failure=Failure.TIME_BUDGET, status=200, budget_s=2.5, body_bytes=0),
     Row(
         path="/garbage",
         failure=Failure.PROTOCOL_ERROR,
