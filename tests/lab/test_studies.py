@@ -6,6 +6,7 @@ A flow that the host disturbed is void, so what is left has to be right; where m
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tests.cells import cells
 from tests.lab.noise import TOO_NOISY
 from upshift.study.lane import CLIENT
 from upshift.study.run import TOPOLOGY, run_study
-from vantage.lab.lab import open_lab
+from vantage.lab.lab import Lab, open_lab
 from vantage.lab.topology import PathSpec
 
 SHIPPED = Path(__file__).resolve().parents[2] / "upshift" / "studies"
@@ -54,6 +55,13 @@ QUICK: dict[str, list[Chosen]] = {
     "slow-links": [{"rate_mbit": [0.512], "queue": ["40 packets"], "flows": ["one"], "sack": ["off"]}],
 }
 """Study -> the cells that `make test` makes, by their values."""
+
+
+@pytest.fixture(scope="module")
+def lab(lab_host: Path) -> Iterator[Lab]:
+    """The lab of all studies here: a run uses one that its process has up."""
+    with open_lab(TOPOLOGY) as lab:
+        yield lab
 
 
 class Silent:
@@ -101,7 +109,7 @@ def judge(study: Study, out: Path, rows: list[Row]) -> None:
     every=[(name, how) for name in NAMES for how in ("few", "quick")],
     quick=[(name, "few") for name in NAMES],
 )
-def test_each_study(name: str, how: str, lab_host: Path, tmp_path: Path) -> None:
+def test_each_study(name: str, how: str, lab: Lab, tmp_path: Path) -> None:
     study = load(SHIPPED / f"{name}.toml")
     check_study(some(study, QUICK[name]) if how == "few" else study.form(quick=True), tmp_path)
 
@@ -128,7 +136,7 @@ def check_study(study: Study, out: Path) -> None:
 
 
 @pytest.mark.measures
-def test_the_tutorials_study_needs_no_code(lab_host: Path, tmp_path: Path) -> None:
+def test_the_tutorials_study_needs_no_code(lab: Lab, tmp_path: Path) -> None:
     study = dataclasses.replace(load(EXAMPLE).form(quick=True), repetitions=1)
     rows = made(study, tmp_path)
     judge(study, tmp_path, rows)
@@ -137,13 +145,20 @@ def test_the_tutorials_study_needs_no_code(lab_host: Path, tmp_path: Path) -> No
         assert row["retransmissions"] >= row["drops"]
 
 
-def test_a_lab_of_another_process_is_left_alone(lab_host: Path) -> None:
-    with open_lab(TOPOLOGY) as lab:
-        lab.folder.owner.write_text('{"pid": 1, "started_ticks": 1, "attached": false}')
+def test_a_lab_of_another_process_is_left_alone(lab: Lab, tmp_path: Path) -> None:
+    own = lab.folder.owner.read_text()
+    lab.folder.owner.write_text('{"pid": 1, "started_ticks": 1, "attached": false}')
+    try:
         with pytest.raises(
             LabError, match="is up already, and its paths are not changed; run: upshift lab down studies"
         ):
             lab.set_path(CLIENT, "sender-1", PathSpec(rtt_ms=10, rate_mbit=10), uplink_mbit=10)
+        with pytest.raises(
+            LabError, match="a lab named studies is up, and a run builds its own; wait for the other run"
+        ):
+            made(load(EXAMPLE), tmp_path)
+    finally:
+        lab.folder.owner.write_text(own)
 
 
 def _same_senders(quick: bool) -> str:
@@ -169,7 +184,7 @@ def _same_senders(quick: bool) -> str:
 
 @pytest.mark.measures
 @cells("quick", every=[True, False], quick=[True])
-def test_equal_senders_are_not_told_apart(quick: bool, lab_host: Path, tmp_path: Path) -> None:
+def test_equal_senders_are_not_told_apart(quick: bool, lab: Lab, tmp_path: Path) -> None:
     file = tmp_path / "same.toml"
     file.write_text(_same_senders(quick))
     study = load(file).form(quick=quick)

@@ -93,7 +93,7 @@ def test_a_part_is_killed(part: str, repeats: Repeats, lab_host: Path, tmp_path:
         log = (tmp_path / f"{number}.log").open("wb")
         with log, subprocess.Popen(argv, stdout=log, stderr=log) as run:
             until = time.monotonic() + WAIT_S
-            while recorded(out) < 10 + 8 * number and run.poll() is None and time.monotonic() < until:
+            while recorded(out) < 10 + 6 * number and run.poll() is None and time.monotonic() < until:
                 time.sleep(0.05)
             victims = [run.pid] if part == "run" else list(processes(PARTS[part]))
             assert victims and run.poll() is None, Path(log.name).read_text()

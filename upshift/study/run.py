@@ -158,10 +158,10 @@ class StudyProgress:
 
 
 def _make_all(study: Study, ledger: StudyLedger, report: StudyProgress, *, lanes: int, until: float) -> None:
-    """Makes what is missing, in a new lab where one breaks."""
+    """Makes what is missing, in a new lab where one breaks. A lab that this process has up is used."""
     folder = control.lab_of(TOPOLOGY)
     control.wait_abandoned(folder)
-    if folder.alive():
+    if folder.alive() and not folder.is_own():
         what = f"a lab named {TOPOLOGY} is up, and a run builds its own"
         raise LabError(what, remedy=f"wait for the other run, or run: upshift lab down {TOPOLOGY}")
     breakdowns = 0
