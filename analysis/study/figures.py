@@ -19,6 +19,8 @@ _MARKERS = "osD^vP"
 _GROUP = 0.84
 """Share of the distance of two groups of bars that the bars of one fill."""
 _MOST_ROUND_TRIPS = 40
+_LINE = 2.0
+"""Height of a line, in characters."""
 _STYLE = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
     "hatch.linewidth": 0.5,
@@ -206,7 +208,12 @@ def _finish(axis: Any, plot: Plot, row: str, column: str) -> None:
         axis.set_xscale("log")
         axis.minorticks_off()
     characters = 14 * _size(plot)[0] / len(plot.levels["columns"])
-    axis.set_xticks(ticks, labels, rotation=90 if _crowded(ticks, labels, characters, is_log) else 0)
+    gaps = _gaps(ticks, characters, is_log)
+    is_crowded = any(gap < len(labels[at]) + 2 for at, gap in gaps)
+    for at, gap in gaps if is_crowded else ():
+        if gap < _LINE:
+            labels[at] = ""  # even upright the two would touch
+    axis.set_xticks(ticks, labels, rotation=90 if is_crowded else 0)
     if not plot.to_scale:
         axis.set_xlim(-0.6, len(ticks) - 0.4)
     if "y" in draw_as.log:
@@ -217,13 +224,12 @@ def _finish(axis: Any, plot: Plot, row: str, column: str) -> None:
         _round_trips(axis, plot, row, column)
 
 
-def _crowded(ticks: Sequence[float], labels: Sequence[str], characters: float, is_log: bool) -> bool:
-    """Whether labels of ticks would touch in a panel of so many characters."""
+def _gaps(ticks: Sequence[float], characters: float, is_log: bool) -> list[tuple[int, float]]:
+    """Each tick but the last with the distance to the next one, in characters, where a panel has so many."""
     places = [math.log(tick) for tick in ticks] if is_log else list(ticks)
     span = (max(places) - min(places)) or 1.0
     order = sorted(range(len(places)), key=places.__getitem__)
-    gaps = [(places[after] - places[before]) / span for before, after in itertools.pairwise(order)]
-    return any(gap * characters < len(labels[at]) + 2 for gap, at in zip(gaps, order, strict=False))
+    return [(at, (places[after] - places[at]) / span * characters) for at, after in itertools.pairwise(order)]
 
 
 def _legend(plot: Plot) -> Iterator[Any]:

@@ -63,7 +63,7 @@ def request(port: int, *, window: int = 10, mss: int = 536, limit_ms: int = 15_0
 
 def test_manners(world: IwWorld) -> None:
     ports = (servers.RESETS, servers.SILENT, servers.CLOSES, servers.BYTE_BY_BYTE, servers.THINKS, servers.NOT_TLS)
-    replies = asked(world, [request(port, limit_ms=3_000) for port in ports])
+    replies = asked(world, [request(port, limit_ms=10_000 if port == servers.THINKS else 3_000) for port in ports])
     seen: dict[int, ProbeReply] = dict(zip(ports, replies, strict=True))
     assert [reply.verdict for reply in replies] == [
         ProbeVerdict.RESET,
