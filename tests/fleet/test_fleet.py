@@ -1,6 +1,6 @@
-"""A fleet of two hosts from provisioning to teardown: systemd stops one unit, and one host loses its power.
+"""A fleet from provisioning to teardown: systemd stops a unit, and a host loses its power.
 
-On Debian in `make test`, on Ubuntu in `make soak`.
+One host in `make test`; in `make soak` two, Debian and Ubuntu, the one of which is away while the other works.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cells import cells
 from tests.fleet.cloud import Cloud
 from tests.fleet.conftest import DEBIANS, UBUNTUS
 from tests.fleet.fleet import NAME, Fleet, overlaps
@@ -30,10 +29,33 @@ RESTARTS = (
 """What needrestart does with the unit, by the rules that match its name; 0: it does not restart it."""
 
 
-@cells("cloud", every=[DEBIANS, UBUNTUS], quick=[DEBIANS], ids=lambda hosts: "-".join(hosts.values()), indirect=True)
-def test_a_fleet_from_provisioning_to_teardown(
-    cloud: Cloud, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("cloud", [{"MUC": "bookworm"}], ids=["bookworm"], indirect=True)
+def test_a_host_from_provisioning_to_teardown(cloud: Cloud, built: Path, tmp_path: Path) -> None:
+    fleet = Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3], slot_s=0)
+    [host] = cloud.hosts.values()
+    before = host.fingerprint()
+    fleet.do("provision")
+    check_unit(host)
+    network = host.network()
+    fleet.do("run", "--force")  # clients are not calibrated here
+
+    wait_for_run(host)
+    check_stop(host, network)
+    fleet.do("optout", "one.example")
+    fleet.do("run", "--force")  # goes on where it was stopped
+    wait_for_run(host)
+    host.cut_power()
+    host.start()
+    host.wait()
+    fleet.wait_done(seconds=400)
+    check_collected(fleet)
+    assert host.sh("cat /var/lib/upshift/opt-out.txt") == "one.example"
+    check_teardown(fleet, {host.name: before})
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("cloud", [DEBIANS, UBUNTUS], ids=lambda hosts: "-".join(hosts.values()), indirect=True)
+def test_a_fleet_from_provisioning_to_teardown(cloud: Cloud, built: Path, tmp_path: Path) -> None:
     fleet = Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3], slot_s=34)
     first, second = cloud.hosts.values()
     before = {name: host.fingerprint() for name, host in cloud.hosts.items()}
@@ -42,22 +64,12 @@ def test_a_fleet_from_provisioning_to_teardown(
     # One of them: in `make soak`, tests/fleet/test_kills.py asks all.
     assert [verdict["changed"] for verdict in fleet.do("provision", "--limit", first.name).values()] == [0]
     for host in cloud.hosts.values():
-        table = host.sh(f"systemd-analyze security --no-pager {UNIT}")
-        with capsys.disabled():
-            print(f"\n{SYSTEMS[host.suite].name}:\n{table}")
-        [exposure] = re.findall(r"Overall exposure level for \S+: ([0-9.]+)", table)
-        assert float(exposure) <= MOST_EXPOSURE
-        assert "needrestart" not in SYSTEMS[host.suite].image or host.sh(RESTARTS) == "0"
+        check_unit(host)
     network = second.network()
     fleet.do("run", "--force")  # clients are not calibrated here
 
     wait_for_run(second)
-    second.sh(f"systemctl stop {UNIT}", timeout_s=400)
-    stopped = time.monotonic()
-    while second.network() != network:
-        assert time.monotonic() < stopped + BACK_S, "the host is not as before"
-        time.sleep(0.2)
-    assert second.ssh(f"systemctl is-failed {UNIT}").stdout == "inactive\n"
+    check_stop(second, network)
 
     wait_for_run(first)
     first.cut_power()
@@ -78,13 +90,41 @@ def test_a_fleet_from_provisioning_to_teardown(
     for host in cloud.hosts.values():
         assert set(host.sh("cat /var/lib/upshift/opt-out.txt").split()) == {"one.example", "other.example"}
 
+    check_collected(fleet)
+    check_teardown(fleet, before)
+
+
+def check_unit(host: Host) -> None:
+    """What systemd says of the unit's walls, and whether needrestart would restart it."""
+    table = host.sh(f"systemd-analyze security --no-pager {UNIT}")
+    print(f"\n{SYSTEMS[host.suite].name}:\n{table}")
+    [exposure] = re.findall(r"Overall exposure level for \S+: ([0-9.]+)", table)
+    assert float(exposure) <= MOST_EXPOSURE
+    assert "needrestart" not in SYSTEMS[host.suite].image or host.sh(RESTARTS) == "0"
+
+
+def check_stop(host: Host, network: object) -> None:
+    """Has systemd stop the unit: the host is as before, in time."""
+    host.sh(f"systemctl stop {UNIT}", timeout_s=400)
+    stopped = time.monotonic()
+    while host.network() != network:
+        assert time.monotonic() < stopped + BACK_S, "the host is not as before"
+        time.sleep(0.2)
+    assert host.ssh(f"systemctl is-failed {UNIT}").stdout == "inactive\n"
+
+
+def check_collected(fleet: Fleet) -> None:
+    """Each planned download is collected once, and no target had two hosts at once."""
     fleet.do("collect")
     names = [(host, d.iteration, d.domain, d.configuration) for host in fleet.hosts for d in fleet.downloads(host)]
     assert len(names) == len(set(names)) == fleet.planned
     assert overlaps(fleet.spans()) == []
 
+
+def check_teardown(fleet: Fleet, before: dict[str, dict[str, str]]) -> None:
+    """Afterwards only the campaign's folder is on the hosts."""
     fleet.do("teardown")
-    for name, host in cloud.hosts.items():
+    for name, host in fleet.hosts.items():
         changed = differences(before[name], host.fingerprint())
         left = {row for row in changed if not row.startswith("files: var/lib/upshift")}
         assert left == set(SYSTEMS[host.suite].left), changed

@@ -12,7 +12,9 @@ import pytest
 from core.files.study import Study
 from core.files.study_terms import MOST_MBIT
 from tests.unit.study_samples import COMPETING, study
+from upshift.study.lane import CENSORED_S
 from upshift.study.schedule import PIECE_S, Agenda, LaneBlock, blocks, makespan, repetitions
+from vantage.programs import sender
 
 PATHS = COMPETING.replace('lanes = "rate_mbit"', 'lanes = ["rate_mbit", "rtt_ms", "queue"]')
 LANES = 12
@@ -86,3 +88,8 @@ def test_nothing_starts_after_the_end() -> None:
     waiting = blocks(made, names(made))
     assert Agenda(waiting, until=1.0).begin() is None
     assert Agenda(waiting, until=math.inf).begin() is not None
+
+
+def test_a_sender_is_patient_for_longer_than_a_flow_may_take() -> None:
+    """A page over 0.256 Mbit/s takes 38 s; its connections that ended early are asked for their TCP_INFO then."""
+    assert sender.IDLE_S > CENSORED_S + 10

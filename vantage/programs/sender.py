@@ -56,7 +56,8 @@ UNPACED_SEGMENTS = 10
 """The kernel sends these at once (net/ipv4/tcp_output.c, tcp_update_skb_after_send)."""
 MOST_BYTES = 100_000_000
 POLL_S = 0.002
-IDLE_S = 30.0
+IDLE_S = 90.0
+"""Longer than a flow of a study may take: connections that ended early are asked for their TCP_INFO at its end."""
 GROW_POLL_S = 0.0002
 MOST_GROWN = 500
 """Largest window of `grow` [segments]."""
