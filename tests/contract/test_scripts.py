@@ -60,18 +60,19 @@ def names(calls: list[str]) -> list[str]:
 
 def test_tiers_run_in_order_with_their_times(checkout: Checkout) -> None:
     done, calls = checkout.run()
-    assert done.returncode == 0 and names(calls) == ["check", "cargo", "pytest", "pytest"]
-    assert "not measures" in calls[2] and calls[2].endswith(" tests/fleet") and "-m measures" in calls[3]
-    assert all("--durations=10" in call for call in calls[2:])
+    assert done.returncode == 0 and names(calls) == ["cargo", "check", "cargo", "pytest", "pytest"]
+    assert "--no-run" in calls[0] and "--no-run" not in calls[2]  # building is set-up
+    assert "not measures" in calls[3] and calls[3].endswith(" tests/fleet") and "-m measures" in calls[4]
+    assert all("--durations=10" in call for call in calls[3:])
     times = done.stdout.partition("== Times\n")[2].splitlines()
-    assert len(times) == 4 and all(re.fullmatch(r" +\d+ s  \w.*", line) for line in times)
+    assert len(times) == 5 and all(re.fullmatch(r" +\d+ s  \w.*", line) for line in times)
 
 
 def test_it_ends_at_the_first_tier_that_fails(checkout: Checkout) -> None:
-    checkout.program("bin/cargo", "exit 3")
+    checkout.program("scripts/check", "exit 3")
     done, calls = checkout.run()
-    assert done.returncode == 3 and names(calls) == ["check", "cargo"]
-    assert done.stdout.splitlines()[-1].endswith("Rust tests (failed)")
+    assert done.returncode == 3 and names(calls) == ["cargo", "check"]
+    assert done.stdout.splitlines()[-1].endswith("unit tests (failed)")
 
 
 def test_a_soak_runs_all_tiers_resumes_and_starts_anew(checkout: Checkout) -> None:
@@ -94,7 +95,7 @@ def test_an_ordinary_user_is_root_for_the_lab_only(checkout: Checkout) -> None:
     checkout.program("bin/sudo", 'exec "$@"')
     done, calls = checkout.run()
     assert done.returncode == 0, done.stderr
-    assert names(calls) == ["id", "check", "cargo", "sudo", "pytest", "sudo", "pytest"]
+    assert names(calls) == ["id", "cargo", "check", "cargo", "sudo", "pytest", "sudo", "pytest"]
 
 
 def test_checkouts_that_share_cargos_cache_do_not_take_each_others_crates(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def write_list(path: Path, labels: Sequence[str]) -> Path:
 
 
 def test_every_combination_is_recognised_every_time(world: World, tmp_path: Path, repeats: Repeats) -> None:
-    count = repeats(quick=40, soak=200)
+    count = repeats(quick=15, soak=200)
     labels = [f"s{server}-{number}" for number in range(1, count + 1) for server in range(10)]
     source = write_list(tmp_path / "list.csv", labels)
     surveys = iter(range(1, 100))
