@@ -41,9 +41,6 @@ MOST_BREAKDOWNS = 3
 """Clients, or labs, that end in a row without a repetition in between."""
 INITRWND = 310
 """The client's initial receive window [segments]."""
-ACK_DEFER = "net.ipv4.tcp_backlog_ack_defer"
-"""Linux 6.7 and newer: what arrived while a socket was in use is acknowledged at once, however many segments these are
-(net/ipv4/tcp_input.c). Off, so that the client acknowledges every second segment whatever its process does."""
 RECEIVE_BUFFER = (2 * INITRWND * 1460, 64 << 20)
 """What that window needs, and enough for an elephant at 100 Mbit/s and 250 ms behind two products [bytes]."""
 
@@ -193,11 +190,6 @@ def make(lab: Lab, study: Study, agenda: Agenda, *, lanes: int, report: StudyPro
                 RouteAttribute(name="initrwnd", value=str(INITRWND)),
                 Sysctl(name="net.ipv4.tcp_rmem", value=str(least), field=1),
                 Sysctl(name="net.ipv4.tcp_rmem", value=str(most), field=2),
-                *(
-                    [Sysctl(name=ACK_DEFER, value="0")]
-                    if Path("/proc/sys", ACK_DEFER.replace(".", "/")).exists()
-                    else []
-                ),
             ]
         )
         workers = [LaneWorker(lab, number, study, agenda, reports) for number in range(1, lanes + 1)]
