@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ pytestmark = pytest.mark.lab
 
 DOMAINS = 1
 OF_EACH_CLIENT = 2 * DOMAINS
+MOST_RUNS = 4
 """BL and curl-h3, and the warm-up of each transport."""
 
 CONFIGURATIONS = """
@@ -89,8 +91,13 @@ def calibrated(world: faults.World) -> dict[str, float]:
 
 def tables(world: faults.World, out: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The tables of a campaign, which is run, as plain data; and those without what is near a ceiling."""
-    done = world.upshift("run", "c.toml", "--out", out, "--json")
-    assert done.returncode == 0, done.stderr
+    for _ in range(MOST_RUNS):
+        shutil.rmtree(world.folder / out, ignore_errors=True)
+        done = world.upshift("run", "c.toml", "--out", out, "--json")
+        assert done.returncode == 0, done.stderr
+        rows = store.read_rows(world.folder / out / "downloads.parquet", "downloads", Download)
+        if all(download.accepted for download in rows):
+            break  # a busy host may disturb a download, and there is one of each
     data = dataset.load([world.folder / out])
     all_, only = (api.make_tables(data, selection=one).document() for one in (DEFAULT, Selection(unlimited_only=True)))
     return all_, only
@@ -124,8 +131,8 @@ def test_a_calibration_is_stored_with_data_and_flags_the_downloads_of_one_client
     assert [len(each) for each in rates.values()] == [OF_EACH_CLIENT, DOMAINS]
     assert all(CEILING_SHARE * slow < rate < 22 for each in rates.values() for rate in each), rates
     assert (near["client_ceilings"]["near"], near["client_ceilings"]["unknown"]) == ({"requests": OF_EACH_CLIENT}, 0)
-    # A flag alone leaves nothing out (a busy host may disturb a run); the option leaves out all.
-    assert row(near, "curl-h3 vs BL")["n"] > 0 and row(only, "curl-h3 vs BL")["excluded"] == DOMAINS
+    # A flag alone leaves nothing out; the option leaves out all.
+    assert row(near, "curl-h3 vs BL")["n"] == DOMAINS and row(only, "curl-h3 vs BL")["excluded"] == DOMAINS
     assert row(near, "curl-h3 vs curl-h1")["n"] == row(only, "curl-h3 vs curl-h1")["n"]
     html = report.build(dataset.load([world.folder / "near"]), report.ReportOptions())
     assert "near its ceiling in curl-h3 vs BL, which may measure it; read curl-h3 vs curl-h1." in html
