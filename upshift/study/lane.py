@@ -284,7 +284,7 @@ def _stretched(knobs: Knobs, metrics: Mapping[str, Any]) -> str:
     segments = sum(math.ceil(size / MSS) for size in (knobs.html, *knobs.objects))
     if metrics.get("stretched", 0) <= STRETCHED * segments:
         return ""
-    return f"the client was busy: its ACKs left out {metrics['stretched']} of {segments} segments"
+    return f"the client's ACKs left out {metrics['stretched']} of {segments} segments"
 
 
 def rounds(knobs: Knobs, time_ms: float) -> float:
