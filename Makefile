@@ -49,5 +49,5 @@ bench: setup ## Run the benchmarks (minutes; prints ratios against peers)
 	@for run in benchmarks/*/run; do echo "== $$run"; "$$run" || echo "$$run did not finish" >&2; done
 
 clean: ## Remove build products of this checkout (never your campaigns)
-	rm -rf .venv .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

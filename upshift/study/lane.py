@@ -280,7 +280,7 @@ def _answer(knobs: Knobs, size: int) -> tuple[str, int]:
 
 
 def _stretched(knobs: Knobs, metrics: Mapping[str, Any]) -> str:
-    """Why growth per ACK was not what it would be on a quiet host; empty if it was."""
+    """Why growth per ACK was not what it is with an ACK for every second segment; empty if it was."""
     segments = sum(math.ceil(size / MSS) for size in (knobs.html, *knobs.objects))
     if metrics.get("stretched", 0) <= STRETCHED * segments:
         return ""
