@@ -29,7 +29,7 @@ Client = Literal["kernel", "iw", "fetch", "again"]
 Beside = Annotated[str, Field(pattern=r"^(nothing|elephant|voice|rival [1-9][0-9]*)$")]
 
 _OF_CLIENT: Mapping[str, Client] = {
-    **dict.fromkeys(("html", "connections", "pipelined", "beside"), "kernel"),
+    **dict.fromkeys(("html", "connections", "pipelined", "beside", "receive_window"), "kernel"),
     "ack_every": "fetch",
     "idle_ms": "again",
 }
@@ -111,6 +111,10 @@ class Knobs:
         Beside, About("", "What shares the queue: `nothing`, `elephant`, `voice`, or `rival N` with that window.")
     ] = "nothing"
     client: Annotated[Client, About("", "Who fetches: `kernel`, or iwprobe as `iw`, `fetch` or `again`.")] = "kernel"
+    receive_window: Annotated[
+        Literal["grows", "fixed"],
+        About("", "Of the client: `grows` as the kernel's does, which then acknowledges each segment, or `fixed`."),
+    ] = "grows"
     ack_every: Annotated[Positive, About("segments", "After how many segments iwprobe acknowledges.")] = 1
     idle_ms: Annotated[
         float, Field(ge=0), About("ms", "Pause between the first answer and the second request of `again`.")

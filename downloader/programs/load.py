@@ -3,10 +3,12 @@
 Requests:
 
     {"op": "load", "address": A, "html": OBJECT, "objects": [OBJECT, ...], "connections": N, "pipelined": false,
-     "rival": A or null, "rival_first": false, "limit_s": S, "gap_ms": MS}
+     "receive_window": BYTES or null, "rival": A or null, "rival_first": false, "limit_s": S, "gap_ms": MS}
         OBJECT is [PATH, BYTES of the answer with its head]. The HTML first (null: none), then the objects over so many
         connections, each taking the next one when it has the last, or all asked for at once. A rival loads the same
-        objects from another address at the same moment. Then each sender tells its TCP_INFO on the same connection.
+        objects from another address at the same moment. With `receive_window` that of each connection stays so large,
+        and the kernel acknowledges every second segment after about 16. Then each sender tells its TCP_INFO on the same
+        connection.
     {"op": "elephant", "address": A}    a connection that takes all that the sender has
     {"op": "voice", "address": A}       voice from that sender
     {"op": "beside"}                    what the elephant got since the last load began, and the voice while it lasted
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import json
 import selectors
+import socket
 import sys
 import time
 from collections import deque
@@ -48,6 +51,7 @@ class LoadConnection:
     def __init__(self, load: Load, waiting: deque[Sequence[Object]]) -> None:
         self._load, self._waiting, self._sockets = load, waiting, load.sockets
         self._left, self._head = 0, b""
+        self._clamp = load.receive_window
         self._sender_info: bytearray | None = None
         self.info: dict[str, Any] | None = None
         self.sock = load.sockets.connect(load.address, self._connected)
@@ -76,6 +80,9 @@ class LoadConnection:
             raise FailedError(f"the connection ended ({error.strerror})") from None
         if not data:
             raise FailedError("the sender closed the connection")
+        if self._clamp:  # not before: the first full segment sets it (net/ipv4/tcp_input.c, tcp_measure_rcv_mss)
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, self._clamp)
+            self._clamp = None
         if self._sender_info is not None:
             self._sender_info += data
             _, _, body = bytes(self._sender_info).partition(b"\r\n\r\n")
@@ -103,6 +110,7 @@ class Load:
         self._objects: list[Object] = wanted["objects"]
         self._count = min(wanted["connections"], len(self._objects))
         self._pipelined = wanted["pipelined"]
+        self.receive_window: int | None = wanted["receive_window"]
         self.left = self.size = sum(int(size) for _, size in [*self._html, *self._objects])
         self.connections: list[LoadConnection] = []
         self.flights = 0

@@ -38,7 +38,7 @@ Row = dict[str, Any]
 Chosen = dict[str, list[Any]]
 
 QUICK: dict[str, list[Chosen]] = {
-    "byte-counting": [{"iw": [3], "pipelined": [True]}],
+    "byte-counting": [{"iw": [16], "pipelined": [True]}],
     "drops-by-queue": [{"rate_mbit": [26], "queue": ["16 packets", "32 packets"], "iw": [50]}],
     "fct-competing": [
         {"rate_mbit": [26], "rtt_ms": [30], "queue": ["bdp x 0.5"], "iw": [32], "sender": ["paced-40", "bbr"]}

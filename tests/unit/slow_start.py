@@ -4,13 +4,15 @@
 
 - sender: the window grows by what an ACK acknowledges (`kernel`), by 1 (`acks`) or by up to 2 (`two`), where it was the
   limit or is below twice the most that was in flight (net/ipv4/tcp_output.c, tcp_cwnd_validate);
-- receiver (net/ipv4/tcp_input.c): an ACK for each of the first segments (16, and one for each step of its window: 56
-  seen with the window of studies), until it has answered data by a request; from then on one for every second full
-  segment, with the next request, or after 40 ms. While it has not answered, it acknowledges the end of an answer (PSH)
-  when the program has read it; then, every second end.
+- receiver (net/ipv4/tcp_input.c): an ACK for each of the first segments (16, and one for each step of its window, which
+  is fixed as soon as the first have been read), until it has answered data by a request; from then on one for every
+  second full segment, with the next request, or after 40 ms. While it has not answered, it acknowledges the end of an
+  answer (PSH) when the program has read it; then, every second end.
 
 Where several connections end an answer within a moment, that decides which of them takes the next object, and a page
-takes whole round trips more or less. The table has only cells in which it does not matter.
+takes whole round trips more or less. So does a single segment of the window where the last ones just fit; an ACK of
+three segments, from a receiver that was late, costs `acks` and `two` one. The table has only cells in which neither
+matters.
 """
 
 from __future__ import annotations
@@ -28,9 +30,10 @@ from typing import Any
 
 MSS, HEADERS = 1448, 52
 RTT_MS, BITS_PER_MS = 100.0, 200e3
-DELAYED_MS, QUICK_ACKS = 40.0, 56
-MOMENT_MS, TRIES = 0.3, 30
-"""How much later than another a request may be, by chance, and how often a page is tried."""
+DELAYED_MS, QUICK_ACKS = 40.0, 18
+MOMENT_MS, LATE_ACKS, TRIES = 0.3, 0.005, 30
+"""How much later than another a request may be, by chance, the share of ACKs that are late, and how often a page is
+tried."""
 HTML = 20_000
 OBJECTS = tuple(1000 * size for size in (2, 4, 6, 8, 10, 12, 16, 20, 24, 30, 38, 46, 56, 68, 80))
 """The page of `page-windows` and `byte-counting` [bytes]."""
@@ -46,7 +49,7 @@ class Clock:
 
     def __init__(self, seed: int) -> None:
         self.now = self.free = 0.0
-        self.chance = random.Random(seed)
+        self.chance, self.chance_of_acks = random.Random(seed), random.Random(f"ACKs {seed}")
         self._waiting: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = itertools.count()
 
@@ -76,6 +79,7 @@ class ModelConnection:
         ended: Callable[[ModelConnection], None],
     ) -> None:
         self._clock, self.window, self._growth, self._take, self._ended = clock, window, GROWTH[grow], take, ended
+        self._late_acks = 0 if grow == "kernel" else LATE_ACKS
         self._queue = deque[tuple[int, bool]]()
         self._sent = self._acked = self._most = self._seen_until = 0
         self._limited = False
@@ -100,7 +104,8 @@ class ModelConnection:
     def _acknowledged(self, acked: int) -> None:
         if acked > self._acked:
             if self._limited or self.window < 2 * self._most:
-                self.window += self._growth(acked - self._acked)
+                late = self._clock.chance_of_acks.random() < self._late_acks
+                self.window += self._growth(acked - self._acked) - late
             self._acked = acked
         sends = False
         while self._queue and self._sent - self._acked < self.window:

@@ -30,13 +30,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import ipaddress
 import json
 import math
 import socket
 import struct
-import termios
 import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
@@ -45,6 +43,7 @@ from pathlib import Path
 from typing import Any
 
 from vantage.programs.dual_stack import DualStackServer
+from vantage.programs.own_window import GrowingAnswers, OwnWindow, read_info, unacknowledged
 
 SO_MAX_PACING_RATE = 47
 """asm-generic/socket.h"""
@@ -58,9 +57,6 @@ MOST_BYTES = 100_000_000
 POLL_S = 0.002
 IDLE_S = 90.0
 """Longer than a flow of a study may take: connections that ended early are asked for their TCP_INFO at its end."""
-GROW_POLL_S = 0.0002
-MOST_GROWN = 500
-"""Largest window of `grow` [segments]."""
 VOICE_BYTES, VOICE_S = 172, 0.02
 """G.711 with an RTP header (RFC 3550), a packet every 20 ms."""
 VOICE = struct.Struct("=QQ")
@@ -69,20 +65,6 @@ _FIELDS = (
     *("size", "answer", "pace", "cc", "first", "think", "location", "fail"),
     *("grow", "window", "info", "endless", "voice"),
 )
-_INFO = {
-    "state": ("B", 0),
-    "mss": ("I", 16),
-    "unacked": ("I", 24),
-    "rtt_us": ("I", 68),
-    "window": ("I", 80),
-    "retransmissions": ("I", 100),
-    "segments_in": ("I", 140),
-    "unsent": ("I", 144),
-    "data_segments_in": ("I", 152),
-    "data_segments_out": ("I", 156),
-    "timeouts": ("H", 240),
-}
-"""Name -> type and place in struct tcp_info (include/uapi/linux/tcp.h); the last is there from Linux 6.7 on."""
 
 
 def first_bytes(text: str, mss: int) -> int:
@@ -101,72 +83,11 @@ def pacing_rate(spread: float, *, window: int, mss: int, rtt_s: float) -> int | 
     return max(math.ceil(rest / (spread * max(rtt_s, 1e-6))), 1) if rest > 0 else None
 
 
-def read_info(connection: socket.socket) -> dict[str, Any]:
-    """The fields of `_INFO`; None for one that this kernel does not have."""
-    raw = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-    return {
-        name: struct.unpack_from(f"={kind}", raw, at)[0] if len(raw) >= at + struct.calcsize(kind) else None
-        for name, (kind, at) in _INFO.items()
-    }
-
-
 def run_delay_ns() -> int:
     """How long the calling thread was ready to run and waited for a processor [ns]; 0 if the kernel does not say."""
     with contextlib.suppress(OSError):
         return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1])
     return 0
-
-
-class OwnWindow:
-    """A congestion window that a program keeps, in slow start and without loss, under a larger one of the kernel.
-
-    It grows when Linux's does: where it was the limit, or is below twice the most that was in flight
-    (net/ipv4/tcp_output.c, tcp_cwnd_validate; include/net/tcp.h, tcp_is_cwnd_limited).
-
-    Args:
-        how: it grows by 1 segment per ACK (`acks`), or by what an ACK acknowledges, up to 2 (`two`: RFC 3465, L = 2).
-        segments: its initial size.
-    """
-
-    def __init__(self, connection: socket.socket, *, how: str, segments: int) -> None:
-        self._connection, self._per_ack, self.segments = connection, 2 if how == "two" else 1, segments
-        self._last = self._now = read_info(connection)
-        self.mss = self._last["mss"] or 1
-        self.stretched = 0  # segments beyond two of an ACK, which a busy receiver leaves out
-        # Whether the window was the limit, else the most in flight; until which segment this counts.
-        self._limited, self._most, self._seen_until = False, 0, 0
-
-    def room(self) -> int:
-        """Segments that may be sent now, after the growth by the ACKs that have arrived."""
-        last, now = self._last, read_info(self._connection)
-        if (segments := _acked(now) - _acked(last)) > 0:
-            requests = now["data_segments_in"] - last["data_segments_in"]
-            acks = now["segments_in"] - last["segments_in"] - requests
-            # A request acknowledges, too, where the ACKs cannot have: they have at most two segments each (RFC 5681).
-            acks = max(acks + (requests if segments > 2 * acks else 0), 1)
-            self.stretched += max(segments - 2 * acks, 0)
-            self._grow(acks, segments)
-            self._last = now
-        self._now, self._flight = now, int(now["unacked"] - (-now["unsent"] // self.mss))
-        return self.segments - self._flight
-
-    def sent(self, size: int) -> None:
-        """Counts what was sent since `room` [bytes]."""
-        flight = self._flight - (-size // self.mss)
-        limited = flight >= self.segments
-        if _acked(self._now) >= self._seen_until or limited or (not self._limited and flight > self._most):
-            self._limited, self._most, self._seen_until = limited, flight, _acked(self._now) + flight
-
-    def _grow(self, acks: int, segments: int) -> None:
-        left, step = min(self._per_ack * acks, segments), min(self._per_ack, -(-segments // acks))
-        while left > 0 and (self._limited or self.segments < 2 * self._most):
-            self.segments = min(self.segments + min(step, left), MOST_GROWN)
-            left -= step
-
-
-def _acked(info: Mapping[str, Any]) -> int:
-    """Segments that the peer has acknowledged, as none is lost."""
-    return int(info["data_segments_out"] - info["unacked"])
 
 
 class SenderHandler(BaseHTTPRequestHandler):
@@ -263,17 +184,7 @@ class SenderHandler(BaseHTTPRequestHandler):
         """Sends under a window of our own, which lasts as long as the connection."""
         self._waited_ns += run_delay_ns() - self._marked_ns
         own = self._own = self._own or OwnWindow(self.connection, how=how, segments=window)
-        sent, until = 0, time.monotonic() + IDLE_S
-        while sent < len(answer) and time.monotonic() < until:
-            left, size = len(answer) - sent, own.room() * own.mss
-            if size > 0:
-                size = min(left, size)
-                # PSH ends an answer alone, as if it had been written at once: a receiver may acknowledge it at once.
-                self.connection.sendall(answer[sent : sent + size], socket.MSG_MORE if size < left else 0)
-                own.sent(size)
-                sent += size
-            else:
-                time.sleep(GROW_POLL_S)
+        self.server.growing.send(own, answer, limit_s=IDLE_S)
         self._marked_ns = run_delay_ns()
 
     def _pour(self) -> None:
@@ -302,8 +213,7 @@ class SenderHandler(BaseHTTPRequestHandler):
         """Waits until the peer has acknowledged all; False if the connection ends before."""
         until = time.monotonic() + IDLE_S
         while time.monotonic() < until and read_info(self.connection)["state"] != TCP_CLOSE:
-            # SIOCOUTQ of linux/sockios.h is TIOCOUTQ.
-            if not struct.unpack("=i", fcntl.ioctl(self.connection, termios.TIOCOUTQ, b"\0" * 4))[0]:
+            if not unacknowledged(self.connection):
                 return True
             time.sleep(POLL_S)
         self.close_connection = True
@@ -360,6 +270,7 @@ class Sender(DualStackServer):
         self.waited_ns: dict[tuple[str, int], int] = {}
         """Client -> how long this thread waited for a processor before it accepted the connection [ns]."""
         self._marked_ns = 0
+        self.growing = GrowingAnswers()
         super().__init__(port, SenderHandler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
