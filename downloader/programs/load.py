@@ -3,12 +3,12 @@
 Requests:
 
     {"op": "load", "address": A, "html": OBJECT, "objects": [OBJECT, ...], "connections": N, "pipelined": false,
-     "receive_window": BYTES or null, "rival": A or null, "rival_first": false, "limit_s": S, "gap_ms": MS}
+     "fixed_window": false, "rival": A or null, "rival_first": false, "limit_s": S, "gap_ms": MS}
         OBJECT is [PATH, BYTES of the answer with its head]. The HTML first (null: none), then the objects over so many
         connections, each taking the next one when it has the last, or all asked for at once. A rival loads the same
-        objects from another address at the same moment. With `receive_window` that of each connection stays so large,
-        and the kernel acknowledges every second segment after about 16. Then each sender tells its TCP_INFO on the same
-        connection.
+        objects from another address at the same moment. A fixed receive window stays as it was when the first data was
+        read, and the kernel acknowledges every second segment after about 16. Then each sender tells its TCP_INFO on
+        the same connection.
     {"op": "elephant", "address": A}    a connection that takes all that the sender has
     {"op": "voice", "address": A}       voice from that sender
     {"op": "beside"}                    what the elephant got since the last load began, and the voice while it lasted
@@ -24,6 +24,7 @@ from __future__ import annotations
 import json
 import selectors
 import socket
+import struct
 import sys
 import time
 from collections import deque
@@ -35,6 +36,9 @@ from downloader.programs.processor import Usage
 
 INFO_S = 5.0
 """Time for the senders' TCP_INFO, and for voice that is under way."""
+
+RECEIVE_WINDOW = 64
+"""Place of tcpi_rcv_ssthresh in struct tcp_info (include/uapi/linux/tcp.h) [bytes]."""
 
 Object = Sequence[Any]
 """Path, and bytes of the answer."""
@@ -51,7 +55,7 @@ class LoadConnection:
     def __init__(self, load: Load, waiting: deque[Sequence[Object]]) -> None:
         self._load, self._waiting, self._sockets = load, waiting, load.sockets
         self._left, self._head = 0, b""
-        self._clamp = load.receive_window
+        self._to_fix = load.fixed_window
         self._sender_info: bytearray | None = None
         self.info: dict[str, Any] | None = None
         self.sock = load.sockets.connect(load.address, self._connected)
@@ -80,9 +84,11 @@ class LoadConnection:
             raise FailedError(f"the connection ended ({error.strerror})") from None
         if not data:
             raise FailedError("the sender closed the connection")
-        if self._clamp:  # not before: the first full segment sets it (net/ipv4/tcp_input.c, tcp_measure_rcv_mss)
-            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, self._clamp)
-            self._clamp = None
+        if self._to_fix:  # not before: the first full segment sets it (net/ipv4/tcp_input.c, tcp_measure_rcv_mss)
+            raw = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, RECEIVE_WINDOW + 4)
+            (window,) = struct.unpack_from("=I", raw, RECEIVE_WINDOW)
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, window)
+            self._to_fix = False
         if self._sender_info is not None:
             self._sender_info += data
             _, _, body = bytes(self._sender_info).partition(b"\r\n\r\n")
@@ -110,7 +116,7 @@ class Load:
         self._objects: list[Object] = wanted["objects"]
         self._count = min(wanted["connections"], len(self._objects))
         self._pipelined = wanted["pipelined"]
-        self.receive_window: int | None = wanted["receive_window"]
+        self.fixed_window: bool = wanted["fixed_window"]
         self.left = self.size = sum(int(size) for _, size in [*self._html, *self._objects])
         self.connections: list[LoadConnection] = []
         self.flights = 0

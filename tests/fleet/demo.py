@@ -60,7 +60,7 @@ def demo(cloud: Cloud, out: Path, built: Path) -> None:
     with step("run"):
         fleet.do("run")
     with step(f"{fleet.planned // 3} runs in turns, and status"):
-        fleet.wait_done(seconds=PLAN_S)
+        fleet.wait_state("done", seconds=PLAN_S)
         print(fleet.try_("status").stdout)
     with step("collect"):
         fleet.do("collect")

@@ -159,19 +159,17 @@ class Fleet:
             assert time.monotonic() < deadline, f"{what}: {json.dumps(self.status())[-3000:]}"
             time.sleep(pause_s)
 
-    def wait_done(self, *, seconds: float) -> None:
-        """Waits until the plan is done on all hosts, by the files that they write; then the command must say so."""
+    def wait_state(self, state: str, *, seconds: float) -> None:
+        """Waits until all hosts are in a state, by the files that they write; then the command must say so."""
 
-        def is_done(host: Host) -> bool:
+        def is_there(host: Host) -> bool:
             path = host.root / "var/lib/upshift" / self.name / "results/status.json"
             with contextlib.suppress(OSError, ValueError):
-                return bool(json.loads(path.read_text())["activity"]["state"] == "done")
+                return bool(json.loads(path.read_text())["activity"]["state"] == state)
             return False
 
-        self.wait(
-            lambda: all(map(is_done, self.hosts.values())), seconds=seconds, what="the plan is not done", pause_s=0.5
-        )
-        self.wait(lambda: set(self.states().values()) == {"done"}, seconds=60, what="the command says something else")
+        self.wait(lambda: all(map(is_there, self.hosts.values())), seconds=seconds, what=f"not {state}", pause_s=0.5)
+        self.wait(lambda: set(self.states().values()) == {state}, seconds=60, what="the command says something else")
 
     @property
     def collected(self) -> Path:

@@ -55,7 +55,7 @@ def test_three_seconds_are_within_the_margin_and_no_turns_overlap(fleet: Fleet) 
     least, most = examined[wrong]["clock_offset_s"]
     assert least <= 3.0 <= most and "clock: it is" not in (examined[wrong]["fault"] or "")
     fleet.do("run", "--force")  # clients are not calibrated here
-    fleet.wait_done(seconds=600)
+    fleet.wait_state("done", seconds=600)
     assert not [line for line in fleet.try_("status").stderr.splitlines() if "clock" in line]
     fleet.do("collect")
     spans = [
@@ -89,4 +89,4 @@ def test_eighteen_seconds_do_not_start_and_are_paused_later(fleet: Fleet) -> Non
     assert fleet.states()[right] != "paused"
     set_ahead(fleet.hosts[wrong], 0.0)
     fleet.do("resume")
-    fleet.wait_done(seconds=600)
+    fleet.wait_state("done", seconds=600)

@@ -32,6 +32,7 @@ def test_hosts_are_debians_with_systemd(cloud: Cloud) -> None:
     assert versions == {"MUC": "12", "SGP": "13"}
 
 
+@pytest.mark.soak
 def test_apt_installs_from_control(cloud: Cloud) -> None:
     host = cloud.hosts["SGP"]
     assert host.ssh("sudo apt-get install --yes tcpdump").returncode == 100, "a fresh image has an empty cache"
@@ -91,6 +92,7 @@ def test_a_host_key_that_is_not_known_is_refused(cloud: Cloud) -> None:
     assert refused.returncode == 255 and "Host key verification failed" in refused.stderr
 
 
+@pytest.mark.soak
 def test_power_cut_and_boot(cloud: Cloud) -> None:
     host, other = cloud.hosts.values()
     before = host.sysctls()
@@ -141,6 +143,7 @@ def test_two_hosts_stop_only_their_own_services(cloud: Cloud) -> None:
     second.sh("systemctl stop same")
 
 
+@pytest.mark.soak
 def test_a_host_as_before_has_no_differences(cloud: Cloud) -> None:
     host = cloud.hosts["SGP"]
     before = host.fingerprint()

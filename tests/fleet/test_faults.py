@@ -32,7 +32,7 @@ def test_what_a_killed_control_machine_began_the_same_command_completes(make: Ma
     arguments = {"provision": (), "run": ("--force",), "collect": ()}
     for command, more in arguments.items():
         if command == "collect":
-            fleet.wait_done(seconds=400)
+            fleet.wait_state("done", seconds=400)
         kill(fleet, command, *more, after_s=after_s)
         fleet.do(command, *more)
     assert sum(len(fleet.downloads(host)) for host in fleet.hosts) == fleet.planned
@@ -55,7 +55,7 @@ def test_others_finish_while_a_host_cannot_be_reached(make: Make) -> None:
     finally:
         lost.reachable()
     fleet.do("run", "--force")
-    fleet.wait_done(seconds=400)
+    fleet.wait_state("done", seconds=400)
     fleet.do("collect")
     assert sum(len(fleet.downloads(host)) for host in fleet.hosts) == fleet.planned
 

@@ -47,10 +47,10 @@ def test_a_host_from_provisioning_to_teardown(cloud: Cloud, built: Path, tmp_pat
     host.cut_power()
     host.start()
     host.wait()
-    fleet.wait(lambda: fleet.states()[host.name] == "waiting for opt-outs", seconds=60, what="it waits")
+    fleet.wait_state("waiting for opt-outs", seconds=60)
     fleet.do("optout", "other.example")  # which hands over all, so it goes on
 
-    fleet.wait_done(seconds=400)
+    fleet.wait_state("done", seconds=400)
     check_collected(fleet)
     assert set(host.sh("cat /var/lib/upshift/opt-out.txt").split()) == {"one.example", "other.example"}
     check_teardown(fleet, {host.name: before})
@@ -88,7 +88,7 @@ def test_a_fleet_from_provisioning_to_teardown(cloud: Cloud, built: Path, tmp_pa
     fleet.wait(lambda: fleet.states()[first.name] == "waiting for opt-outs", seconds=60, what="it goes on")
 
     fleet.do("run", "--force")  # goes on where it was stopped
-    fleet.wait_done(seconds=400)
+    fleet.wait_state("done", seconds=400)
     assert fleet.recorded() == {first.name: 9, second.name: 9}
     for host in cloud.hosts.values():
         assert set(host.sh("cat /var/lib/upshift/opt-out.txt").split()) == {"one.example", "other.example"}

@@ -65,7 +65,7 @@ def test_a_fleet_is_complete_although_one_unit_is_killed(make: Make, isolation: 
             break
         first.sh(command)
         fleet.wait(lambda before=before: fleet.recorded()[second.name] > before[second.name], seconds=300, what=way)  # type: ignore[misc]
-    fleet.wait_done(seconds=900)
+    fleet.wait_state("done", seconds=900)
     fleet.do("collect")
     names = [(host, d.iteration, d.domain, d.configuration) for host in fleet.hosts for d in fleet.downloads(host)]
     assert len(names) == len(set(names)) == fleet.planned

@@ -22,8 +22,6 @@ from vantage.linux import namespace as linux
 
 CLIENT = "client"
 """The vantage point of the lab."""
-INITRWND = 310
-"""The client's initial receive window [segments]."""
 OWN_WINDOW = 2000
 """The address of senders that keep the window themselves, by its window [segments]."""
 CENSORED_S = 60.0
@@ -201,7 +199,7 @@ class Lane:
             objects=[_answer(knobs, size) for size in knobs.objects],
             connections=knobs.connections,
             pipelined=knobs.pipelined,
-            receive_window=INITRWND * 1460 if knobs.receive_window == "fixed" else None,
+            fixed_window=knobs.receive_window == "fixed",
             rival=self._windows[int(knobs.beside.split()[1])] if rival else None,
             rival_first=rival_first,
             limit_s=CENSORED_S,

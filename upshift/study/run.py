@@ -26,7 +26,7 @@ from core.outreach.ledger import Ledger, LedgerEntry
 from core.terminal import Progress
 from downloader.control.status import span
 from upshift.study.clients import EndedError
-from upshift.study.lane import CLIENT, INITRWND, Lane, RepetitionEnd
+from upshift.study.lane import CLIENT, Lane, RepetitionEnd
 from upshift.study.schedule import Agenda, LaneBlock, blocks, makespan, repetitions
 from vantage.lab import control
 from vantage.lab.lab import Lab, open_lab
@@ -39,6 +39,8 @@ MOST_REPEATS = 3
 """How often a void repetition is repeated."""
 MOST_BREAKDOWNS = 3
 """Clients, or labs, that end in a row without a repetition in between."""
+INITRWND = 310
+"""The client's initial receive window [segments]."""
 RECEIVE_BUFFER = (2 * INITRWND * 1460, 64 << 20)
 """What that window needs, and enough for an elephant at 100 Mbit/s and 250 ms behind two products [bytes]."""
 

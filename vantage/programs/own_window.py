@@ -103,6 +103,8 @@ class _GrowingAnswer:
     def __init__(self, own: OwnWindow, answer: bytes, limit_s: float) -> None:
         self._own, self._answer, self._until = own, memoryview(answer), time.monotonic() + limit_s
         self._seen = -1
+        self.sent_s = time.monotonic()
+        """When the last of it was sent, at first of now."""
         self.ended = threading.Event()
         self.error: OSError | None = None
 
@@ -119,7 +121,7 @@ class _GrowingAnswer:
                 more = socket.MSG_MORE if size < len(self._answer) else 0
                 own.connection.sendall(self._answer[:size], more)
                 own.sent(size)
-                self._answer, self._seen = self._answer[size:], -1
+                self._answer, self._seen, self.sent_s = self._answer[size:], -1, time.monotonic()
         except OSError as error:
             self.error = error
         if not self._answer or self.error or time.monotonic() > self._until:
@@ -136,17 +138,20 @@ class GrowingAnswers:
     def send(self, own: OwnWindow, answer: bytes, *, limit_s: float) -> None:
         """Sends an answer, for so long at most. Raises OSError."""
         one = _GrowingAnswer(own, answer, limit_s)
-        with self._lock:
-            self._answers.append(one)
-            if len(self._answers) == 1:  # it has the real-time priority of the thread that starts it
-                threading.Thread(target=self._run, daemon=True).start()
-        one.ended.wait()
+        one.turn()  # at once, as the kernel would
+        if not one.ended.is_set():
+            with self._lock:
+                self._answers.append(one)
+                if len(self._answers) == 1:  # it has the real-time priority of the thread that starts it
+                    threading.Thread(target=self._run, daemon=True).start()
+            one.ended.wait()
         if one.error:
             raise one.error
 
     def _run(self) -> None:
         while True:
-            for one in list(self._answers):
+            # What was sent first is acknowledged first: where several ACKs have come, the kernel would go by them.
+            for one in sorted(self._answers, key=lambda one: one.sent_s):
                 one.turn()
             with self._lock:
                 self._answers = [one for one in self._answers if not one.ended.is_set()]

@@ -102,7 +102,7 @@ impl Rounds {
         round.bytes += u64::from(new_bytes);
         round.packets += 1;
         if gap_ns > silence_ns {
-            round.silent_ns += gap_ns.unsigned_abs();
+            round.silent_ns = round.silent_ns.saturating_add(gap_ns.unsigned_abs());
         }
         if len < FULL_BYTES {
             self.in_train = 0;
@@ -112,10 +112,10 @@ impl Rounds {
         // The oldest of the ring is the packet that began the train.
         if self.in_train >= TRAIN {
             let first_ns = self.train_ns[at];
-            let bytes: u32 = self.train_bytes.iter().sum::<u32>() - self.train_bytes[at] + len;
+            self.train_bytes[at] = len;
+            let bytes: i64 = self.train_bytes.iter().copied().map(i64::from).sum();
             let took_ns = now_ns.saturating_sub(first_ns);
-            self.dispersion
-                .add(took_ns.saturating_mul(1000) / i64::from(bytes));
+            self.dispersion.add(took_ns.saturating_mul(1000) / bytes);
         }
         self.train_ns[at] = now_ns;
         self.train_bytes[at] = len;
@@ -182,6 +182,21 @@ mod tests {
         assert_eq!(bytes, [110, 20, 0, 40]);
         let silent: Vec<_> = rounds.list.iter().map(|round| round.silent_ns).collect();
         assert_eq!(silent, [0, 0, 0, 25 * MS.unsigned_abs()]);
+    }
+
+    #[test]
+    fn lengths_and_times_may_be_as_large_as_a_file_can_say() {
+        for len in [1 << 30, u32::MAX] {
+            let mut rounds = Rounds::new(i64::MIN, MS);
+            for at in 0..9 {
+                let now_ns = if at % 2 == 0 { i64::MIN } else { i64::MAX };
+                rounds.packet(len, len, now_ns);
+            }
+            assert_eq!(
+                rounds.list.iter().map(|round| round.packets).sum::<u32>(),
+                9
+            );
+        }
     }
 
     #[test]
