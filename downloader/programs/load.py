@@ -55,7 +55,7 @@ class LoadConnection:
     def __init__(self, load: Load, waiting: deque[Sequence[Object]]) -> None:
         self._load, self._waiting, self._sockets = load, waiting, load.sockets
         self._left, self._head = 0, b""
-        self._to_fix = load.fixed_window
+        self._window_to_fix = load.fixed_window
         self._sender_info: bytearray | None = None
         self.info: dict[str, Any] | None = None
         self.sock = load.sockets.connect(load.address, self._connected)
@@ -84,11 +84,11 @@ class LoadConnection:
             raise FailedError(f"the connection ended ({error.strerror})") from None
         if not data:
             raise FailedError("the sender closed the connection")
-        if self._to_fix:  # not before: the first full segment sets it (net/ipv4/tcp_input.c, tcp_measure_rcv_mss)
+        if self._window_to_fix:  # not before: the first full segment sets it (net/ipv4/tcp_input.c, tcp_measure_rcv_mss)
             raw = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, RECEIVE_WINDOW + 4)
             (window,) = struct.unpack_from("=I", raw, RECEIVE_WINDOW)
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, window)
-            self._to_fix = False
+            self._window_to_fix = False
         if self._sender_info is not None:
             self._sender_info += data
             _, _, body = bytes(self._sender_info).partition(b"\r\n\r\n")
