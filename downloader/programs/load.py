@@ -84,7 +84,7 @@ class LoadConnection:
             raise FailedError(f"the connection ended ({error.strerror})") from None
         if not data:
             raise FailedError("the sender closed the connection")
-        if self._window_to_fix:  # not before: the first full segment sets it (net/ipv4/tcp_input.c, tcp_measure_rcv_mss)
+        if self._window_to_fix:  # not before: the first full segment sets it (tcp_input.c, tcp_measure_rcv_mss)
             raw = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, RECEIVE_WINDOW + 4)
             (window,) = struct.unpack_from("=I", raw, RECEIVE_WINDOW)
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, window)
