@@ -25,9 +25,9 @@ pytestmark = [pytest.mark.lab, pytest.mark.measures]
 
 CLIENTS = tuple(clients.ALL.values())
 AUTHORITIES = 600
-"""Four times those of a system's bundle: what loads them takes milliseconds longer with each client."""
+"""Four times those of a system's bundle: what loads them takes 20 ms longer with most clients."""
 MOST_BEFORE_PACKET_S = 0.0002
-MOST_BY_BUNDLE_S = 0.002
+LEAST_BY_BUNDLE_S = 0.004
 
 TOPOLOGY = topology("client-clock", server("s", "www.s.example", size="100 kB", path="rtt_ms = 4, rate_mbit = 100"))
 
@@ -104,8 +104,10 @@ def faults(results: Results, connections: list[Connection]) -> list[str]:
         )
         print(shown)
         is_early = min(before) < 0 or early_s > MOST_BEFORE_PACKET_S
-        dearer += setup_s[1] - setup_s[0] > MOST_BY_BUNDLE_S
-        if is_early or abs(took_s[1] - took_s[0]) > MOST_BY_BUNDLE_S:
+        loading_s = setup_s[1] - setup_s[0]
+        dearer += loading_s > LEAST_BY_BUNDLE_S
+        # A clock that starts too early has all of it; two downloads of a client in Python differ by 2 ms by chance.
+        if is_early or took_s[1] - took_s[0] > max(LEAST_BY_BUNDLE_S, loading_s / 2):
             wrong.append(shown)
     if 2 * dearer <= len(CLIENTS):  # quinn reads them in less than a millisecond
         wrong.append(f"{AUTHORITIES} authorities are too few: only {dearer} clients take longer to set up")
