@@ -113,7 +113,7 @@ class Knobs:
     client: Annotated[Client, About("", "Who fetches: `kernel`, or iwprobe as `iw`, `fetch` or `again`.")] = "kernel"
     receive_window: Annotated[
         Literal["grows", "fixed"],
-        About("", "Of the client: `grows` as the kernel's does, which then acknowledges each segment, or `fixed`."),
+        About("", "The client's: it `grows`, and the kernel acknowledges each segment for longer, or is `fixed`."),
     ] = "grows"
     ack_every: Annotated[Positive, About("segments", "After how many segments iwprobe acknowledges.")] = 1
     idle_ms: Annotated[

@@ -66,6 +66,12 @@ class Sockets:
             key.data()
 
 
+def tcp_info(sock: socket.socket, kind: str, place: int) -> int:
+    """A field of struct tcp_info, by its type (a letter of `struct`) and place (include/uapi/linux/tcp.h)."""
+    raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, place + struct.calcsize(kind))
+    return int(struct.unpack_from(f"={kind}", raw, place)[0])
+
+
 def request(path: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: sender.example\r\n\r\n".encode()
 
@@ -94,8 +100,7 @@ class Elephant:
     @property
     def received(self) -> int:
         """Bytes so far."""
-        raw = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_RECEIVED + 8)
-        return int(struct.unpack_from("=Q", raw, BYTES_RECEIVED)[0])
+        return tcp_info(self.sock, "Q", BYTES_RECEIVED)
 
 
 class Voice:

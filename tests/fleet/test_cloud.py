@@ -1,4 +1,7 @@
-"""The cloud that the tests of fleets run in is what it says: real hosts, real apt and SSH, and no way out."""
+"""The cloud that the tests of fleets run in is what it says: real hosts, real apt and SSH, and no way out.
+
+What the tests of fleets do themselves (install, lose power, compare a host with what it was) is for `make soak` here.
+"""
 
 from __future__ import annotations
 

@@ -117,7 +117,8 @@ class _GrowingAnswer:
                 return
             self._seen = seen
             if (size := min(own.room() * own.mss, len(self._answer))) > 0:
-                # PSH ends an answer alone, as if it had been written at once: a receiver may acknowledge it at once.
+                # A segment that leaves alone has PSH at the answer's end only, as if all had been written at once; a
+                # receiver may acknowledge it at once. Several have it always (__tcp_transmit_skb).
                 more = socket.MSG_MORE if size < len(self._answer) else 0
                 own.connection.sendall(self._answer[:size], more)
                 own.sent(size)

@@ -109,16 +109,15 @@ impl Rounds {
             return;
         }
         let at = self.in_train % TRAIN;
+        self.train_bytes[at] = len;
         // The oldest of the ring is the packet that began the train.
         if self.in_train >= TRAIN {
             let first_ns = self.train_ns[at];
-            self.train_bytes[at] = len;
             let bytes: i64 = self.train_bytes.iter().copied().map(i64::from).sum();
             let took_ns = now_ns.saturating_sub(first_ns);
             self.dispersion.add(took_ns.saturating_mul(1000) / bytes);
         }
         self.train_ns[at] = now_ns;
-        self.train_bytes[at] = len;
         self.in_train += 1;
     }
 
