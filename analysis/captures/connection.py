@@ -216,8 +216,9 @@ class Connection:
     """First data packet of the answer with the most bytes. QUIC: the server's first 1-RTT datagram of 1,000 bytes or
     more after the client's first 1-RTT packet."""
     response_last_ns: int | None
-    """Its last one. Segments of 24 or 31 bytes, a TLS `close_notify`, and QUIC datagrams of fewer than 100 bytes, which
-    carry acknowledgements, do not count."""
+    """Its last one. What the client had already does not count, nor segments of 24 or 31 bytes, a TLS `close_notify`;
+    of QUIC neither datagrams of fewer than 100 bytes, which carry acknowledgements, nor what came after the client's
+    last datagram."""
     response_bytes: int
     """Its payload, of TCP without retransmissions; includes TLS records or QUIC packet headers, and HTTP headers."""
     response_first_bytes: int

@@ -74,7 +74,7 @@ def test_tables_from_dropped_captures_equal_those_from_kept_ones(world: World, t
 
     found = run(world, out, copying, disk={"captures": "none"})
     assert not kept(out) and len(list(copies.iterdir())) == 2
-    assert (found.lost, found.kpis, found.proven) == ((), 2 * DOWNLOADS, 2 * DOWNLOADS)
+    assert (found.lost, found.kpis, found.unproven) == ((), 2 * DOWNLOADS, 0)
     dropped = tables(out)
     with closing(sqlite3.connect(out / "vantage" / "A" / "journal.sqlite")) as journal, journal:
         journal.execute("UPDATE captures SET dropped = 0")

@@ -135,26 +135,38 @@ def test_published_definitions(shared_data: Path) -> None:
     assert values["retransmission_rate_packets"] == marked / connection.server.packets
 
 
-@pytest.mark.parametrize(("length", "counts"), [(24, False), (31, False), (25, True), (1400, True)])
-def test_a_late_close_notify_ends_no_answer(tmp_path: Path, length: int, counts: bool) -> None:
-    """The server sends it when it gets to it; a client that has the body does not wait for it."""
-    sizes = [(True, 300, 2), (False, 1400, 12), (False, 1400, 13), (False, length, 23)]
-    seq = {True: 1, False: 1}
+def answered(tmp_path: Path, *data: tuple[bool, int, int, int]) -> Connection:
+    """A connection with data at these times: (from the client, place among its sender's bytes, length, ms)."""
     segments = [
         Segment(time_ns=10**9, from_client=True, seq=0, ack=0, flags=SYN),
         Segment(time_ns=10**9 + 10**6, from_client=False, seq=0, ack=1, flags=SYN | ACK),
     ]
-    for from_client, size, ms in sizes:
-        ack = seq[not from_client]
-        at = 10**9 + ms * 10**6
-        segments.append(Segment(time_ns=at, from_client=from_client, seq=seq[from_client], ack=ack, length=size))
-        seq[from_client] += size
-    frames = [(segment.time_ns, ipv4(segment)) for segment in segments]
-    path = tmp_path / "closed.pcap"
-    path.write_bytes(pcap(frames))
+    for from_client, at, size, ms in data:
+        ack = 301 if not from_client else 1
+        time_ns = 10**9 + ms * 10**6
+        segments.append(Segment(time_ns=time_ns, from_client=from_client, seq=1 + at, ack=ack, length=size))
+    path = tmp_path / "answered.pcap"
+    path.write_bytes(pcap([(segment.time_ns, ipv4(segment)) for segment in segments]))
     (connection,) = scan_capture(path).connections
+    return connection
+
+
+@pytest.mark.parametrize(("length", "counts"), [(24, False), (31, False), (25, True), (1400, True)])
+def test_a_late_close_notify_ends_no_answer(tmp_path: Path, length: int, counts: bool) -> None:
+    """The server sends it when it gets to it; a client that has the body does not wait for it."""
+    data = [(True, 0, 300, 2), (False, 0, 1400, 12), (False, 1400, 1400, 13), (False, 2800, length, 23)]
+    connection = answered(tmp_path, *data)
     assert connection.response_bytes == 2800 + length
     assert connection.response_last_ns == 10**9 + (23 if counts else 13) * 10**6
+
+
+@pytest.mark.parametrize(("at", "ends_ms"), [(1400, 23), (0, 14), (2800, 14)])
+def test_what_the_client_had_ends_no_answer(tmp_path: Path, at: int, ends_ms: int) -> None:
+    """A tail loss probe comes when the server does not know that the client has everything; a lost packet is missed."""
+    data = [(True, 0, 300, 2), (False, 0, 1400, 13), (False, 2800, 1400, 14), (False, at, 1400, 23)]
+    connection = answered(tmp_path, *data)
+    assert connection.response_last_ns == 10**9 + ends_ms * 10**6
+    assert len(connection.round_bytes) == len(connection.round_losses) == (6 if ends_ms == 23 else 1)
 
 
 def test_the_window_at_the_request_is_the_one_of_the_first_data(tmp_path: Path) -> None:

@@ -220,8 +220,19 @@ pub struct State {
     /// Spin bits of the client's and of the server's packets.
     pub spin: [Spin; 2],
     /// The server's answer: from its first 1-RTT datagram with a body, after the client's first 1-RTT packet, to its last
-    /// one that is more than an acknowledgement. All answers of a connection count as one.
+    /// one that is more than an acknowledgement and came before the client's last datagram. All answers of a connection
+    /// count as one.
     pub answer: Response,
+    /// What came of it since the client's last datagram. A client that has the answer closes (RFC 9000, section 10.2): what
+    /// comes then are probes of a server that waits for acknowledgements, or for a larger MTU.
+    unanswered: Unanswered,
+}
+
+/// Datagrams of an answer.
+#[derive(Debug, Clone, Copy, Default)]
+struct Unanswered {
+    bytes: u64,
+    last_ns: i64,
 }
 
 impl State {
@@ -241,7 +252,9 @@ impl State {
     /// Takes a datagram of `len` bytes, of which `bytes` were captured; `role` is 0 for the client's. Returns a spin-bit
     /// sample, ns.
     pub fn datagram(&mut self, role: usize, bytes: &[u8], len: u32, now_ns: i64) -> Option<i64> {
-        if role == 1 && bytes.first().is_some_and(|first| first & 0xc0 == 0x40) {
+        if role == 0 {
+            self.count_answer();
+        } else if bytes.first().is_some_and(|first| first & 0xc0 == 0x40) {
             self.note_answer(len, now_ns);
         }
         let mut at = 0;
@@ -263,7 +276,7 @@ impl State {
     }
 
     fn note_answer(&mut self, len: u32, now_ns: i64) {
-        if self.answer.bytes == 0 {
+        if self.answer.first_bytes == 0 {
             let Some(request_ns) = self.short_ns[0].filter(|_| len >= BODY_BYTES) else {
                 return;
             };
@@ -276,8 +289,16 @@ impl State {
             };
         }
         if len >= DATA_BYTES {
-            self.answer.last_ns = now_ns;
-            self.answer.bytes += u64::from(len);
+            self.unanswered.last_ns = now_ns;
+            self.unanswered.bytes += u64::from(len);
+        }
+    }
+
+    fn count_answer(&mut self) {
+        let Unanswered { bytes, last_ns } = std::mem::take(&mut self.unanswered);
+        if bytes > 0 {
+            self.answer.last_ns = last_ns;
+            self.answer.bytes += bytes;
         }
     }
 
@@ -348,7 +369,8 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_begins_with_a_body_after_the_request_and_ends_before_acknowledgements() {
+    fn an_answer_begins_with_a_body_after_the_request_and_ends_before_acknowledgements_and_probes()
+    {
         let mut state = State::default();
         let short = [0x41; 30];
         state.datagram(1, &short, 1300, 1); // before the request: no answer to it
@@ -359,6 +381,8 @@ mod tests {
         state.datagram(1, &short, 35, 5);
         state.datagram(1, &short, 700, 6);
         state.datagram(1, &short, 35, 7);
+        state.datagram(0, &short, 30, 8); // CONNECTION_CLOSE
+        state.datagram(1, &short, 1400, 9); // a probe
         let answer = state.answer;
         assert_eq!(
             (answer.request_ns, answer.first_ns, answer.last_ns),

@@ -139,6 +139,14 @@ impl Rounds {
         round.rtt_sum_ns = round.rtt_sum_ns.saturating_add(rtt_ns.unsigned_abs());
     }
 
+    /// The rounds up to the one that has this time.
+    #[must_use]
+    pub fn until(&self, last_ns: i64) -> &[Round] {
+        let whole = last_ns.saturating_sub(self.start_ns) / self.round_ns;
+        let count = usize::try_from(whole).unwrap_or(0).saturating_add(1);
+        &self.list[..count.min(self.list.len())]
+    }
+
     #[inline]
     fn present(&mut self) -> &mut Round {
         let last = self.list.len() - 1;
@@ -181,6 +189,10 @@ mod tests {
         assert_eq!(bytes, [110, 20, 0, 40]);
         let silent: Vec<_> = rounds.list.iter().map(|round| round.silent_ns).collect();
         assert_eq!(silent, [0, 0, 0, 25 * MS.unsigned_abs()]);
+        assert_eq!(
+            [10, 9, -1, 99].map(|ms| rounds.until(ms * MS).len()),
+            [2, 1, 1, 4]
+        );
     }
 
     #[test]

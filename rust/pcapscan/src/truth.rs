@@ -103,13 +103,25 @@ pub struct Truth {
     pub evidence: Evidence,
 }
 
-/// A verdict and how many payload bytes were sent before.
+/// A verdict, how many payload bytes were sent before, and whether any was missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Verdict {
     /// The class.
     pub class: TrueClass,
     /// Payload bytes that were sent before, B.
     pub again: u32,
+    /// Some of its bytes were not captured before. A retransmission has such bytes only if the original is missing.
+    pub was_missing: bool,
+}
+
+impl Verdict {
+    /// A segment that carries no data.
+    fn nothing(class: TrueClass) -> Self {
+        Self {
+            class,
+            ..Self::default()
+        }
+    }
 }
 
 impl Truth {
@@ -140,12 +152,10 @@ impl Truth {
             Verdict {
                 class: TrueClass::New,
                 again: 0,
+                was_missing: true,
             }
         } else if is_repeat && (start, segment.len) == (self.last_seq, self.last_len) {
-            Verdict {
-                class: TrueClass::Duplicate,
-                again: 0,
-            }
+            Verdict::nothing(TrueClass::Duplicate)
         } else {
             self.off_order(segment, start, end, stamp, now_ns, rtt_ns)
         };
@@ -214,10 +224,7 @@ impl Truth {
     ) -> Verdict {
         let far = distance(start, self.high);
         if !(-LARGEST_WINDOW..=LARGEST_WINDOW).contains(&far) {
-            return Verdict {
-                class: TrueClass::OutOfWindow,
-                again: 0,
-            };
+            return Verdict::nothing(TrueClass::OutOfWindow);
         }
         if far > 0 {
             self.holes.open(Hole {
@@ -230,13 +237,11 @@ impl Truth {
             return Verdict {
                 class: TrueClass::New,
                 again: 0,
+                was_missing: true,
             };
         }
         if segment.len == 1 && far == -1 && !segment.any(flag::SYN | flag::FIN) {
-            return Verdict {
-                class: TrueClass::KeepAlive,
-                again: 0,
-            };
+            return Verdict::nothing(TrueClass::KeepAlive);
         }
         if after(end, self.high) {
             // The tail is new, so the packet was built now and its head is retransmitted.
@@ -246,9 +251,11 @@ impl Truth {
             return Verdict {
                 class: TrueClass::Retransmission,
                 again,
+                was_missing: true,
             };
         }
         let class = self.judge(start, end, stamp, now_ns, rtt_ns);
+        let was_missing = self.holes.find(start, end).is_some();
         self.holes.fill(start, end);
         Verdict {
             class,
@@ -257,6 +264,7 @@ impl Truth {
             } else {
                 0
             },
+            was_missing,
         }
     }
 

@@ -120,12 +120,17 @@ fn bytes_sent_again_are_counted_once_each() {
         truth.segment(&data(50, 100, 5), None, 1, 1, 0),
         Verdict {
             class: TrueClass::Retransmission,
-            again: 50
+            again: 50,
+            was_missing: true
         }
     );
-    assert_eq!(truth.segment(&data(0, 150, 6), None, 1, 2, 0).again, 150);
+    let whole = truth.segment(&data(0, 150, 6), None, 1, 2, 0);
+    assert_eq!((whole.again, whole.was_missing), (150, false));
+    truth.segment(&data(250, 100, 7), None, 1, 3, 0);
+    let filler = truth.segment(&data(150, 100, 8), None, 1, 4, 0);
+    assert_eq!((filler.again, filler.was_missing), (100, true));
     assert_eq!(
-        truth.segment(&data(149, 1, 6), None, 1, 2, 0).class,
+        truth.segment(&data(349, 1, 8), None, 1, 5, 0).class,
         TrueClass::KeepAlive
     );
     assert_eq!(

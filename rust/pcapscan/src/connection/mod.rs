@@ -208,7 +208,7 @@ impl Connection {
             .wireshark
             .predicted_data::<DIRECTION>(segment, now_ns)?;
         self.time(now_ns);
-        self.note_response(DIRECTION, segment.len(), segment.len(), now_ns);
+        self.note_response(DIRECTION, segment.len(), segment.len(), true, now_ns);
         self.note_congestion(DIRECTION, segment.ecn() == CE);
         let side = &mut self.sides[DIRECTION];
         side.count(segment.ip_bytes(), segment.len(), segment.ecn(), now_ns);
@@ -296,7 +296,7 @@ impl Connection {
         }
         if segment.len > 0 {
             let new_bytes = segment.len - truth.again.min(segment.len);
-            self.note_response(direction, segment.len, new_bytes, now_ns);
+            self.note_response(direction, segment.len, new_bytes, truth.was_missing, now_ns);
             let is_again = truth.class == TrueClass::Retransmission;
             self.note_congestion(direction, is_again || datagram.ecn & 3 == CE);
         }

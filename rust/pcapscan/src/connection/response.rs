@@ -34,13 +34,15 @@ impl Connection {
         rounds.as_deref()
     }
 
-    /// Finds the server's answers.
+    /// Finds the server's answers. What was captured before ends none: the client has it, so its time says when the
+    /// server asked whether it does (RFC 8985, section 7), not when the client had the answer.
     #[inline]
     pub(super) fn note_response(
         &mut self,
         direction: usize,
         len: u32,
         new_bytes: u32,
+        was_missing: bool,
         now_ns: i64,
     ) {
         if direction == self.client {
@@ -53,7 +55,7 @@ impl Connection {
         if self.last_client_data_ns.is_some() || self.response.first_ns == 0 {
             self.begin_response(new_bytes, now_ns);
         }
-        if !CLOSE_NOTIFY_BYTES.contains(&new_bytes) {
+        if was_missing && !CLOSE_NOTIFY_BYTES.contains(&new_bytes) {
             self.response.last_ns = now_ns;
         }
         self.response.bytes += u64::from(new_bytes);
@@ -78,7 +80,7 @@ impl Connection {
         let Some(state) = &self.quic else {
             return;
         };
-        if state.answer.bytes == 0 || len < quic::DATA_BYTES {
+        if state.answer.first_bytes == 0 || len < quic::DATA_BYTES {
             return;
         }
         let between = |from: Option<i64>, to: Option<i64>| to?.checked_sub(from?);

@@ -29,7 +29,7 @@ record! {
         let has_answer = answer.bytes > 0;
         let rounds = connection.answer_rounds();
         let by_round = |value: fn(&Round) -> u64| {
-            let rounds = rounds.map_or(&[][..], |rounds| &rounds.list);
+            let rounds = rounds.map_or(&[][..], |rounds| rounds.until(answer.last_ns));
             rounds.iter().map(value).collect()
         };
     }
@@ -120,8 +120,9 @@ record! {
     /// First data packet of the answer with the most bytes. QUIC: the server's first 1-RTT datagram of 1,000 bytes
     /// or more after the client's first 1-RTT packet.
     response_first_ns: Option<i64> = has_answer.then_some(answer.first_ns),
-    /// Its last one. Segments of 24 or 31 bytes, a TLS `close_notify`, and QUIC datagrams of fewer than 100 bytes,
-    /// which carry acknowledgements, do not count.
+    /// Its last one. What the client had already does not count, nor segments of 24 or 31 bytes, a TLS
+    /// `close_notify`; of QUIC neither datagrams of fewer than 100 bytes, which carry acknowledgements, nor what came
+    /// after the client's last datagram.
     response_last_ns: Option<i64> = has_answer.then_some(answer.last_ns),
     /// Its payload, of TCP without retransmissions; includes TLS records or QUIC packet headers, and HTTP headers.
     response_bytes: u64 = answer.bytes,
