@@ -28,7 +28,7 @@ class Checkout:
             self.program(name if "/" in name else f"bin/{name}", "")
         (folder / "bin" / "id").write_text("#!/bin/bash\necho 0\n")
         (folder / "bin" / "id").chmod(0o755)
-        for name in ("bash", "dirname", "env", "rm"):
+        for name in ("bash", "dirname", "env", "mktemp", "rm"):
             (folder / "bin" / name).symlink_to(shutil.which(name) or name)
 
     def program(self, name: str, body: str) -> None:
@@ -60,18 +60,28 @@ def names(calls: list[str]) -> list[str]:
 
 def test_tiers_run_in_order_with_their_times(checkout: Checkout) -> None:
     done, calls = checkout.run()
-    assert done.returncode == 0 and names(calls) == ["cargo", "check", "cargo", "pytest", "pytest"]
-    assert "--no-run" in calls[0] and "--no-run" not in calls[2]  # building is set-up
-    assert "not measures" in calls[3] and calls[3].endswith(" tests/fleet") and "-m measures" in calls[4]
-    assert all("--durations=10" in call for call in calls[3:])
+    assert done.returncode == 0 and names(calls) == ["pytest", "cargo", "check", "cargo", "pytest", "pytest"]
+    assert "--collect-only" in calls[0] and "--no-run" in calls[1] and "--no-run" not in calls[3]  # building is set-up
+    assert "not measures" in calls[4] and calls[4].endswith(" tests/fleet") and "-m measures" in calls[5]
+    assert all("--durations=10" in call for call in calls[4:])
     times = done.stdout.partition("== Times\n")[2].splitlines()
     assert len(times) == 5 and all(re.fullmatch(r" +\d+ s  \w.*", line) for line in times)
+
+
+@pytest.mark.parametrize(("alone", "code"), [("exit 0", 0), ("exit 1", 1)])
+def test_what_fails_beside_another_measurement_is_measured_alone(checkout: Checkout, alone: str, code: int) -> None:
+    checkout.program("bin/pytest", f"case $* in *last-failed*) {alone} ;; *'-m measures'*) exit 1 ;; esac")
+    done, calls = checkout.run()
+    assert done.returncode == code and names(calls)[-3:] == ["pytest"] * 3
+    assert " -n 2 " in calls[-2] and calls[-1].endswith(" --last-failed")
+    (noted,) = {word for call in calls[-2:] for word in call.split() if word.startswith("cache_dir=")}
+    assert not Path(noted.removeprefix("cache_dir=")).exists()
 
 
 def test_it_ends_at_the_first_tier_that_fails(checkout: Checkout) -> None:
     checkout.program("scripts/check", "exit 3")
     done, calls = checkout.run()
-    assert done.returncode == 3 and names(calls) == ["cargo", "check"]
+    assert done.returncode == 3 and names(calls) == ["pytest", "cargo", "check"]
     assert done.stdout.splitlines()[-1].endswith("unit tests (failed)")
 
 
@@ -95,7 +105,7 @@ def test_an_ordinary_user_is_root_for_the_lab_only(checkout: Checkout) -> None:
     checkout.program("bin/sudo", 'exec "$@"')
     done, calls = checkout.run()
     assert done.returncode == 0, done.stderr
-    assert names(calls) == ["id", "cargo", "check", "cargo", "sudo", "pytest", "sudo", "pytest"]
+    assert names(calls) == ["id", "pytest", "cargo", "check", "cargo", "sudo", "pytest", "sudo", "pytest"]
 
 
 def test_checkouts_that_share_cargos_cache_do_not_take_each_others_crates(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ RESTARTS = (
 
 @pytest.mark.parametrize("cloud", [{"MUC": "bookworm"}], ids=["bookworm"], indirect=True)
 def test_a_host_from_provisioning_to_teardown(cloud: Cloud, built: Path, tmp_path: Path) -> None:
-    fleet = Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3], iterations=12)
+    fleet = Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3], iterations=6)
     [host] = cloud.hosts.values()
     before = host.fingerprint()
     fleet.do("provision")

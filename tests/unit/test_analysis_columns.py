@@ -159,6 +159,7 @@ def check_stopping(data: Dataset, *, unproven: bool) -> None:
             assert row.meets == steps.meets(one.rule)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("metric", list(Metric))
 def test_a_realistic_campaign_has_the_same_tables(tmp_path: Path, metric: Metric) -> None:
     downloads, _ = realistic(iterations=2)

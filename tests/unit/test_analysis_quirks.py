@@ -321,6 +321,7 @@ def test_first_iteration_counts_domains_in_table_1_only() -> None:
     assert (read.table2, read.dose, read.configurations) == (plain.table2, plain.dose, plain.configurations)
 
 
+@pytest.mark.thorough
 def test_every_quirk_leaves_the_tables_alone_that_it_does_not_name() -> None:
     """On records that every quirk concerns."""
 
@@ -392,6 +393,7 @@ def test_output_without_quirks_is_that_of_the_command_without_the_option(tmp_pat
     assert without == rows
 
 
+@pytest.mark.thorough
 def test_effects_are_printed_and_written(tmp_path: Path) -> None:
     def with_kpis(download: Any) -> dict[str, Any]:
         rate = KPIS["ip_bytes_from_server"] * 8 / download.last_byte_s / 1e6

@@ -118,6 +118,7 @@ def test_what_the_rows_of_table_2_differ_in(tmp_path: Path) -> None:
     assert {one.vs for one in against_tcp(data.design)} == {"curl-h2"}
 
 
+@pytest.mark.thorough
 def test_table_csv_and_report(tmp_path: Path) -> None:
     data = campaign(tmp_path / "c", aioquic=1.1)
     made = api.make_tables(data)

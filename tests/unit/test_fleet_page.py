@@ -29,6 +29,7 @@ CONTACTS = {
 }
 
 
+@pytest.mark.thorough
 def test_a_wrong_contact_is_refused_before_anything_is_done(tmp_path: Path) -> None:
     """No host is there: a contact that passes is found by the host's being unreachable."""
     hosts = {name: {"explain_contact": contact} for name, (contact, _) in CONTACTS.items()}

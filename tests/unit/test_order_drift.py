@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from core.domain import Target
 from downloader.campaign.campaign import Campaign, from_document
@@ -49,6 +50,7 @@ def targets(domains: int) -> list[Target]:
     return [Target(domain=f"d{n}.example", url=f"https://d{n}.example/") for n in range(domains)]
 
 
+@pytest.mark.thorough
 @cells(
     "domains,iterations,noise", every=[(48, 1, 0.02), (48, 1, 0.1), (16, 3, 0.05), (200, 1, 0.1)], quick=[(48, 1, 0.02)]
 )

@@ -242,6 +242,7 @@ def test_disk_need_is_compared_with_limit_and_room(
     assert re.search(sentence, output) if sentence else "Disk: " not in output, output
 
 
+@pytest.mark.thorough
 def test_a_limit_that_can_never_be_met_is_refused(file: Path) -> None:
     more = 'iterations = 20000\n[disk]\nlimit = "500 MB"\ncaptures = "none"\n'
     file.write_text(file.read_text().replace("iterations = 2\n", more))

@@ -12,6 +12,7 @@ from tests.unit import slow_start
 TABLE = Path(__file__).resolve().parents[2] / "upshift" / "studies" / "study-byte-counting.csv"
 
 
+@pytest.mark.thorough
 def test_the_studys_table_is_the_models() -> None:
     with TABLE.open(newline="", encoding="utf-8") as file:
         assert [tuple(row) for row in csv.reader(file)] == list(slow_start.rows())
