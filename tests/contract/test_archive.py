@@ -151,6 +151,7 @@ def test_hashed_names_are_in_no_file(campaign: Path, archive: Path, tmp_path: Pa
     assert done.exit_code == 0, done.output
 
 
+@pytest.mark.soak
 def test_captures_may_come_along(campaign: Path, tmp_path: Path) -> None:
     out = archived(campaign, tmp_path / "whole", "--captures", "all")
     packed = captures(out / "data/first")

@@ -331,8 +331,8 @@ def test_memory_does_not_grow_with_the_campaign(tmp_path: Path, monkeypatch: pyt
         return weighing.most
 
     most_bytes(10)  # what is made once
-    few, many = most_bytes(60), most_bytes(180)
-    print(f"{few} bytes for 60 measurement runs, {many} for 180")
+    few, many = most_bytes(40), most_bytes(120)
+    print(f"{few} bytes for 40 measurement runs, {many} for 120")
     assert many < 1.5 * few  # 2.9 times, were all rows held
 
 

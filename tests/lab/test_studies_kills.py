@@ -139,6 +139,7 @@ def test_a_run_ends_at_its_time_and_is_resumed(lab_host: Path, tmp_path: Path, m
 
 
 @pytest.mark.lab
+@pytest.mark.soak
 def test_a_full_disk_ends_the_run_and_is_resumed(root: None, lab_host: Path, tmp_path: Path) -> None:
     file, disk = tmp_path / "kills.toml", tmp_path / "disk"
     file.write_text(STUDY)
