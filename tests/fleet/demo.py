@@ -42,7 +42,7 @@ def step(what: str) -> Iterator[None]:
 
 def demo(cloud: Cloud, out: Path, built: Path) -> None:
     """All of it, on hosts that have booted. Raises AssertionError."""
-    fleet = Fleet(cloud, out, built, targets=cloud.lab.targets())
+    fleet = Fleet(cloud, out, built, targets=cloud.lab.targets(), noise_floor=True)
     before = {name: host.fingerprint() for name, host in cloud.hosts.items()}
     with step("provision three fresh hosts"):
         began = time.monotonic()
@@ -59,7 +59,7 @@ def demo(cloud: Cloud, out: Path, built: Path) -> None:
         fleet.do("doctor", "--calibrate")
     with step("run"):
         fleet.do("run")
-    with step(f"{fleet.planned // 3} runs in turns, and status"):
+    with step(f"{fleet.runs} runs in turns, and status"):
         fleet.wait_state("done", seconds=PLAN_S)
         print(fleet.try_("status").stdout)
     with step("collect"):

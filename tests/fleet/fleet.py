@@ -48,6 +48,13 @@ name = "WS"
 client = "requests"
 levels = {{ window_scaling = 14 }}
 """
+NOISE_FLOOR = """
+[[configurations]]
+name = "BL2"
+client = "requests"
+levels = { sack = "off", window_scaling = "off" }
+"""
+"""The same as BL, once more."""
 
 
 def bundles(folder: Path, suites: Iterable[str]) -> Path:
@@ -81,6 +88,7 @@ class Fleet:
         targets: what the campaign measures.
         name: of the campaign.
         hosts: all of the cloud if None.
+        noise_floor: whether the campaign compares BL with itself, too.
         more: further variables of the group.
     """
 
@@ -96,18 +104,20 @@ class Fleet:
         iterations: int = 1,
         slot_s: int = 45,
         isolation: str = "netns",
+        noise_floor: bool = False,
         more: Mapping[str, Any] | None = None,
     ) -> None:
         self.cloud, self.folder = cloud, folder
         self.hosts = {name: cloud.hosts[name] for name in hosts or cloud.hosts}
         self.name = name
-        self.planned = len(targets) * iterations * len(self.hosts) * 3  # a warm-up and two configurations
+        self.runs = len(targets) * iterations * len(self.hosts)
+        self.planned = self.runs * (4 if noise_floor else 3)  # a warm-up and each configuration
         target_files.write_rows(folder / "targets.csv", targets)
         (folder / "opt-out.txt").touch()
         (folder / "ca.pem").write_bytes(cloud.lab.ca_file.read_bytes())
         points = json.dumps(list(self.hosts))
         text = CAMPAIGN.format(name=name, points=points, iterations=iterations, slot_s=slot_s, isolation=isolation)
-        (folder / f"{name}.toml").write_text(text)
+        (folder / f"{name}.toml").write_text(text + (NOISE_FLOOR if noise_floor else ""))
         variables = {
             "vantage_bundles": str(built),
             "explain_operator": "Upshift's tests",
