@@ -53,6 +53,12 @@ def tcp_info(sock: socket.socket) -> dict[str, Any]:
     }
 
 
+def tcp_info_field(sock: socket.socket, kind: str, place: int) -> int:
+    """One field of struct tcp_info, by its type (a letter of `struct`) and its place [bytes]. Raises OSError."""
+    raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, place + struct.calcsize(kind))
+    return int(struct.unpack_from(f"={kind}", raw, place)[0])
+
+
 def socket_drops(sock: socket.socket) -> int | None:
     """Datagrams that the kernel dropped because the socket's buffer was full; None if it does not say."""
     with contextlib.suppress(OSError, struct.error):

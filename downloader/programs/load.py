@@ -30,7 +30,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from downloader.programs.neighbours import Elephant, FailedError, Sockets, Voice, request, tcp_info
+from downloader.programs.kernel import tcp_info_field
+from downloader.programs.neighbours import Elephant, FailedError, Sockets, Voice, request
 from downloader.programs.processor import Usage
 
 INFO_S = 5.0
@@ -84,7 +85,7 @@ class LoadConnection:
         if not data:
             raise FailedError("the sender closed the connection")
         if self._window_to_fix:  # not before: the first full segment sets it (tcp_input.c, tcp_measure_rcv_mss)
-            window = tcp_info(self.sock, "I", RECEIVE_WINDOW)
+            window = tcp_info_field(self.sock, "I", RECEIVE_WINDOW)
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, window)
             self._window_to_fix = False
         if self._sender_info is not None:

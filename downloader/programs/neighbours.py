@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from core.reach import ANYWHERE, check_address
+from downloader.programs.kernel import tcp_info_field
 
 PORT = 80
 ELEPHANT_BYTES = 1 << 16
@@ -66,12 +67,6 @@ class Sockets:
             key.data()
 
 
-def tcp_info(sock: socket.socket, kind: str, place: int) -> int:
-    """A field of struct tcp_info, by its type (a letter of `struct`) and place (include/uapi/linux/tcp.h)."""
-    raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, place + struct.calcsize(kind))
-    return int(struct.unpack_from(f"={kind}", raw, place)[0])
-
-
 def request(path: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: sender.example\r\n\r\n".encode()
 
@@ -100,7 +95,7 @@ class Elephant:
     @property
     def received(self) -> int:
         """Bytes so far."""
-        return tcp_info(self.sock, "Q", BYTES_RECEIVED)
+        return tcp_info_field(self.sock, "Q", BYTES_RECEIVED)
 
 
 class Voice:

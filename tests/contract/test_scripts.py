@@ -105,7 +105,7 @@ def test_an_ordinary_user_is_root_for_the_lab_only(checkout: Checkout) -> None:
     checkout.program("bin/sudo", 'exec "$@"')
     done, calls = checkout.run()
     assert done.returncode == 0, done.stderr
-    assert names(calls) == ["id", "pytest", "cargo", "check", "cargo", "sudo", "pytest", "sudo", "pytest"]
+    assert names(calls) == ["id", "pytest", "cargo", "check", "cargo", "sudo", "pytest", "sudo", "pytest", "sudo"]
 
 
 def test_checkouts_that_share_cargos_cache_do_not_take_each_others_crates(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from downloader.limits.captures import pack
 from tests.campaigns import run_in
 from tests.cells import Repeats
 from tests.inspected import kpi_rows
-from tests.journaled import recorded
+from tests.journaled import recorded, superseded
 from tests.lab.noise import TOO_NOISY
 from tests.lab.test_download_run import Silent, World, all_clients, campaign, world
 
@@ -115,6 +115,7 @@ def test_policies(world: World, tmp_path: Path, policy: str) -> None:
     expected = {row.capture for row in rows if policy != "failures" or not row.accepted}
     names = {path.relative_to(tmp_path / "out").as_posix() for path in files}
     assert names & {row.capture for row in rows} == expected and all(name.endswith(".pcap.zst") for name in names)
+    assert names - expected <= {attempt.capture for attempt in superseded(tmp_path / "out")}
     assert found.lost == () and found.kpis == 2 * DOWNLOADS
 
 

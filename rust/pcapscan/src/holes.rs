@@ -83,15 +83,16 @@ impl Holes {
         self.open.push(hole);
     }
 
-    /// Takes `start..end` out of the open gaps.
-    pub fn fill(&mut self, start: u32, end: u32) {
-        let mut at = 0;
+    /// Takes `start..end` out of the open gaps. Returns whether any of it was missing.
+    pub fn fill(&mut self, start: u32, end: u32) -> bool {
+        let (mut at, mut was_missing) = (0, false);
         while at < self.open.len() {
             let hole = self.open[at];
             if !hole.meets(start, end) {
                 at += 1;
                 continue;
             }
+            was_missing = true;
             let keeps_left = before(hole.start, start);
             let keeps_right = after(hole.end, end);
             if self.filled.len() == MOST_HOLES {
@@ -120,6 +121,7 @@ impl Holes {
             at += 1;
         }
         debug_assert!(self.open.iter().all(|hole| at_most(hole.start, hole.end)));
+        was_missing
     }
 
     /// Bytes of the open gaps.

@@ -115,7 +115,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// A segment that carries no data.
+    /// A segment of which nothing was missing, and nothing was sent again.
     fn nothing(class: TrueClass) -> Self {
         Self {
             class,
@@ -255,8 +255,7 @@ impl Truth {
             };
         }
         let class = self.judge(start, end, stamp, now_ns, rtt_ns);
-        let was_missing = self.holes.find(start, end).is_some();
-        self.holes.fill(start, end);
+        let was_missing = self.holes.fill(start, end);
         Verdict {
             class,
             again: if class == TrueClass::Retransmission {

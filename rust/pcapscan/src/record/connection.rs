@@ -27,7 +27,7 @@ record! {
         let hello = Some(connection.hello).filter(|hello| is_answered && hello.packets > 0);
         let answer = connection.answer();
         let has_answer = answer.bytes > 0;
-        let rounds = connection.answer_rounds();
+        let rounds = connection.answer_rounds().filter(|_| has_answer);
         let by_round = |value: fn(&Round) -> u64| {
             let rounds = rounds.map_or(&[][..], |rounds| rounds.until(answer.last_ns));
             rounds.iter().map(value).collect()
