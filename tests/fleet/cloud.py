@@ -27,6 +27,7 @@ from typing import Any
 from unittest import mock
 
 from core.errors import UsageError
+from core.files.disk import take_lock
 from core.reach import ENVIRONMENT_VARIABLE, LAB_PREFIXES
 from core.system import process
 from core.system.process import Child, Completed
@@ -40,6 +41,9 @@ from vantage.lab.topology_file import load_topology
 TOPOLOGY = Path(__file__).parent / "cloud.toml"
 MANAGEMENT = "198.18.254.0/24"
 PREFIX = "upshift-cloud-"
+SWEEPING = "upshift-clouds.lock"
+"""The lock of who removes the files of clouds that were killed."""
+
 FIRST_HOST = 11
 BASES = (Path("/dev/shm"), Path("/tmp"))
 """Where the files of clouds are: short paths, as sockets need them."""
@@ -219,18 +223,17 @@ def _base(hosts: int) -> Path:
     return memory if room > hosts * HOST_BYTES else disk
 
 
-def sweep() -> list[Path]:
+def sweep() -> None:
     """Removes the files and cgroups of clouds whose process has ended (their processes ended with it)."""
-    removed = []
-    for folder in (path for base in BASES for path in base.glob(f"{PREFIX}*")):
-        try:
-            owner = json.loads((folder / "owner.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue  # being made
-        if process.start_time_ticks(owner["pid"]) == owner["started_ticks"]:
-            continue
-        for base in cgroup_roots():
-            remove_cgroup(base / folder.name)
-        shutil.rmtree(folder)
-        removed.append(folder)
-    return removed
+    with (BASES[1] / SWEEPING).open("a") as handle:
+        take_lock(handle.fileno(), wait=True)  # tests side by side open clouds at the same time
+        for folder in (path for base in BASES for path in base.glob(f"{PREFIX}*")):
+            try:
+                owner = json.loads((folder / "owner.json").read_text(encoding="utf-8"))
+            except (OSError, ValueError):
+                continue  # being made
+            if process.start_time_ticks(owner["pid"]) == owner["started_ticks"]:
+                continue
+            for base in cgroup_roots():
+                remove_cgroup(base / folder.name)
+            shutil.rmtree(folder)

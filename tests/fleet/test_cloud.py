@@ -187,7 +187,7 @@ def test_nothing_outlives_a_killed_owner(cloud_machine: None) -> None:
     while left := _processes_of(folder):
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
-    assert Path(folder) in sweep()
+    sweep()  # another test that opens a cloud may have done it before
     assert not Path(folder).exists()
     assert not [base for base in cgroup_roots() if (base / Path(folder).name).exists()]
 
