@@ -1,7 +1,7 @@
 """The pytest plugin of `make check` and `make soak`: the first runs less of each test, the second runs all cells of all
 sweeps, remembers verdicts, and resumes.
 
-    pytest --brief                       leaves out thorough tests, tries fewer examples per property (tests/cells.py)
+    pytest --brief                       leaves out thorough tests (tests/cells.py)
     pytest --soak                        all cells (without it: the quick ones, see tests/cells.py)
     pytest --soak --soak-results FILE    and writes each verdict to FILE as one JSON line, skips what passed before with
                                          the same sources, and prints a table of verdicts and times at the end
@@ -25,7 +25,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.cells import BRIEF, SOAK, THOROUGH, Repeats
+from tests.cells import SOAK, THOROUGH, Repeats
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 SWEEP = "soak sweep"
@@ -84,7 +84,7 @@ def read_results(path: Path, tree: str) -> dict[str, Result]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("soak")
-    group.addoption("--brief", action="store_true", help="Leave out thorough tests, and try fewer examples.")
+    group.addoption("--brief", action="store_true", help="Leave out thorough tests.")
     group.addoption("--soak", action="store_true", help="Run all cells of all sweeps, with many repetitions.")
     group.addoption(
         "--soak-results",
@@ -101,10 +101,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # Other runs use the same examples each time; a soak looks for new ones, and for more where a test names no number.
     # A busy machine is slow at any example: no deadline, and slow generation is not a fault of the test.
     slow = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
-    hypothesis.settings.register_profile("quick", max_examples=100, derandomize=True, **slow)
-    hypothesis.settings.register_profile("soak", max_examples=2000, **slow)
-    hypothesis.settings.register_profile(BRIEF, max_examples=20, derandomize=True, **slow)
-    hypothesis.settings.load_profile("soak" if soak else BRIEF if brief else "quick")
+    hypothesis.settings.register_profile("quick", max_examples=20, derandomize=True, **slow)
+    hypothesis.settings.register_profile(SOAK, max_examples=2000, **slow)
+    hypothesis.settings.load_profile(SOAK if soak else "quick")
     path = config.getoption("--soak-results")
     if path is None or hasattr(config, "workerinput"):
         return

@@ -20,6 +20,7 @@ from core.domain import Failure, Outcome, Transport
 from core.errors import UsageError
 from downloader import clients
 from downloader.client import Client, ClientResult, DownloadRequest, with_setup
+from tests.cells import cells
 from tests.contract._client_hello import from_quic, from_tcp
 from tests.contract._programs import Programs, require
 from tests.contract.conftest import LARGE, Faulty, Server
@@ -107,6 +108,7 @@ def window(client: Client) -> int:
     return least
 
 
+@cells("client", every=CLIENTS, quick=[clients.ALL["requests"], clients.ALL["quiche"]], ids=lambda client: client.name)
 def test_a_body_too_large_to_be_kept(client: Client, caddy: Any) -> None:
     """It is hashed by a second thread, whose CPU time does not count: one thread uses at most the wall clock's."""
     result = call(client, ask(caddy, "/large", budget_s=60.0))

@@ -1,6 +1,6 @@
 """A fleet from provisioning to teardown: systemd stops a unit, and a host loses its power.
 
-One host in `make test`; in `make soak` two, Debian and Ubuntu, the one of which is away while the other works.
+One host in `make test`, which keeps its power. In `make soak` two, Debian and Ubuntu; one is away while the other runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RESTARTS = (
 
 @pytest.mark.parametrize("cloud", [{"MUC": "bookworm"}], ids=["bookworm"], indirect=True)
 def test_a_host_from_provisioning_to_teardown(cloud: Cloud, built: Path, tmp_path: Path) -> None:
-    fleet = Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3], iterations=6)
+    fleet = Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3], iterations=3)
     [host] = cloud.hosts.values()
     before = host.fingerprint()
     fleet.do("provision")
@@ -43,16 +43,9 @@ def test_a_host_from_provisioning_to_teardown(cloud: Cloud, built: Path, tmp_pat
     check_stop(host, network)
     fleet.do("optout", "one.example")
     host.sh(f"systemctl start {UNIT}")  # goes on where it was stopped; `run` again: in make soak
-    wait_for_run(host)
-    host.cut_power()
-    host.start()
-    host.wait()
-    fleet.wait_state("waiting for opt-outs", seconds=60)
-    fleet.do("optout", "other.example")  # which hands over all, so it goes on
-
     fleet.wait_state("done", seconds=400)
     check_collected(fleet)
-    assert set(host.sh("cat /var/lib/upshift/opt-out.txt").split()) == {"one.example", "other.example"}
+    assert host.sh("cat /var/lib/upshift/opt-out.txt").split() == ["one.example"]
     check_teardown(fleet, {host.name: before})
 
 

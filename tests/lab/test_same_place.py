@@ -137,7 +137,7 @@ def test_only_hits_leaves_out_the_edge_that_never_has_the_file(world: Any, fault
 
 def test_honest_servers_are_never_accused(world: Any, repeats: Repeats) -> None:
     """Over TCP and QUIC; in a soak 200 runs and more."""
-    times = repeats(quick=2, soak=67)
+    times = repeats(quick=1, soak=67)
     servers = [
         server("plain", "www.plain.example"),
         server("large", "www.large.example", size="1 MB", path="rtt_ms = 20, rate_mbit = 50"),

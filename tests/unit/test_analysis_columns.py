@@ -112,7 +112,7 @@ def write(folder: Path, rows: list[Download], seed: int) -> Path:
 
 
 @settings(
-    deadline=None, max_examples=examples(10), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    deadline=None, max_examples=examples(5), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(campaigns(), st.integers(0, 11), st.booleans(), st.booleans(), st.booleans(), st.sampled_from(list(Metric)))
 def test_tables_equal_those_made_download_by_download(
@@ -235,7 +235,7 @@ def test_more_than_memory_holds_is_said_before_anything_is_read(
     dataset.load([folder])
 
 
-@settings(deadline=None, max_examples=examples(15))
+@settings(deadline=None, max_examples=examples(5))
 @given(st.sets(st.integers(0, 11)), st.integers(1, 5))
 def test_some_records_are_those_of_all(rows: set[int], at_once: int) -> None:
     """In one folder and two, whatever the row groups."""
@@ -272,7 +272,7 @@ def test_no_download_becomes_an_object(tmp_path: Path, monkeypatch: pytest.Monke
     api.make_tables(dataset.load([folder])).write(tmp_path / "tables")
 
 
-@settings(deadline=None, max_examples=examples(15))
+@settings(deadline=None, max_examples=examples(5))
 @given(st.data())
 def test_limiters_are_counted_as_one_by_one(told: st.DataObject) -> None:
     rows = [

@@ -21,7 +21,7 @@ from core.domain import Comparison, Role
 from tests.cells import examples
 from tests.unit.samples import Sample, slow_pair, speedup_row, table, table2, texts
 
-UNHURRIED = settings(deadline=None, max_examples=examples(60))
+UNHURRIED = settings(deadline=None, max_examples=examples(12))
 """A shared machine may stop for a second: no deadline."""
 
 AB, BA = Comparison.of("A", "B"), Comparison.of("B", "A")

@@ -40,7 +40,7 @@ def reply_to(question: dns.message.Message, *records: tuple[str, str, str]) -> d
     return reply
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(8))
 @given(st.lists(NAMES, min_size=1, max_size=6, unique=True), st.lists(st.ip_addresses(), max_size=5), st.booleans())
 def test_the_reader_tells_what_dnspython_wrote(names: list[str], found: list[object], upper: bool) -> None:
     addresses = list(dict.fromkeys(map(str, found)))

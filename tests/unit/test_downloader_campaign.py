@@ -256,7 +256,7 @@ def test_one_sentence_per_fault(changes: dict[str, Any], said: str) -> None:
     assert sentence.startswith("c.toml") and said in sentence and "\n" not in sentence
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(40))
 @given(
     st.dictionaries(
         st.sampled_from([*(f.name for f in dataclasses.fields(Campaign)), "permute", "budget", "contact"]),

@@ -367,7 +367,7 @@ ANY = st.recursive(
 )
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(20))
 @given(data=st.data(), value=ANY)
 def test_a_table_is_made_of_whatever_a_host_answers(data: st.DataObject, value: Any) -> None:
     document = state()
@@ -385,7 +385,7 @@ def test_a_table_is_made_of_whatever_a_host_answers(data: st.DataObject, value: 
     fleet_report.ended(found)
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(20))
 @given(value=ANY, name=st.sampled_from(["findings", "uplink"]))
 def test_a_doctor_that_answers_anything_speaks_against_its_own_host_only(value: Any, name: str) -> None:
     hosts = {name: host(name) for name in "ab"}

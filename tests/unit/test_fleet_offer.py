@@ -79,7 +79,7 @@ HOSTILE = st.one_of(
 )
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(60))
 @given(path=HOSTILE)
 def test_a_name_that_is_taken_is_one_of_its_own_results(path: str) -> None:
     try:
@@ -104,7 +104,7 @@ ANY = st.recursive(
 )
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(12))
 @given(files=st.lists(st.builds(entry, ANY | st.just(OWN), ANY, ANY) | ANY, min_size=1), rest=ANY)
 def test_any_document_is_judged(files: list[Any], rest: Any) -> None:
     for document in (listing(*files), listing(files=rest), listing(schema=rest, plan_sha256=rest), {"files": files}):
@@ -116,7 +116,7 @@ def test_any_document_is_judged(files: list[Any], rest: Any) -> None:
             assert 0 <= offer.bytes <= NEEDS.all_bytes
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(60))
 @given(size=st.integers() | st.sampled_from([-1, 0, 10**6, 10**6 + 1, 10**12, 2**63, 2**70]))
 def test_sizes_are_bounded(size: int) -> None:
     document = listing(entry(OWN, size))

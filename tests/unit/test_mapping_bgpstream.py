@@ -57,7 +57,7 @@ def test_the_table_by_pybgpstream_is_the_same(pybgpstream: ModuleType, shared_da
 
 
 @given(records_of_routes(with_id=st.just(False)))
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_pybgpstream_reads_what_we_read(tmp_path_factory: pytest.TempPathFactory, found: list[list[Route]]) -> None:
     pytest.importorskip("pybgpstream", reason=MISSING)
     path = tmp_path_factory.mktemp("rib") / "rib"

@@ -38,7 +38,7 @@ from tests.unit._mrt import (
 
 
 @given(records_of_routes(), st.sampled_from(("plain", "gz", "bz2", "zst", "two members")))
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_what_was_encoded_comes_back(
     tmp_path_factory: pytest.TempPathFactory, found: list[list[Route]], form: str
 ) -> None:
@@ -108,7 +108,7 @@ def test_noise_is_refused_or_flagged_never_a_crash(tmp_path_factory: pytest.Temp
 
 
 @given(st.data())
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(40))
 def test_a_flipped_byte_is_refused_or_read_never_a_crash(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

@@ -53,7 +53,7 @@ def brute_force(networks: list[ipaddress.IPv4Network], address: int) -> int | No
 @pytest.mark.parametrize(("kind", "bits"), [(prefixes_v4, 32), (prefixes_v6, 128)])
 def test_longest_match_equals_brute_force(kind, bits: int) -> None:  # type: ignore[no-untyped-def]
     @given(st.lists(kind, max_size=25, unique=True), st.lists(st.integers(0, 2**bits - 1), max_size=20))
-    @settings(max_examples=examples(300), deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     def check(networks, addresses) -> None:  # type: ignore[no-untyped-def]
         found = table_of(*((str(network), str(index + 1)) for index, network in enumerate(networks)))
         edges = [int(n[i]) + d for n in networks for i in (0, -1) for d in (-1, 0, 1)]

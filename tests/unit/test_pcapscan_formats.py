@@ -32,7 +32,7 @@ LINKS = {
     "loopback, big endian": (0, b"\x00\x00\x00\x02"),
     "loopback of OpenBSD": (108, b"\x00\x00\x00\x02"),
 }
-NOISY = settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+NOISY = settings(deadline=None, max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def frames(segments: list[Segment], prefix: bytes = b"") -> list[tuple[int, bytes]]:

@@ -126,7 +126,7 @@ def test_memory_is_bounded_and_no_route_is_left() -> None:
     assert "the prefix is forgotten" in world.said[-1]
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(12))
 @given(
     st.lists(st.tuples(st.integers(0, 6), st.booleans(), st.floats(0, 40), st.floats(0, 5)), max_size=300),
     st.integers(1, 5),

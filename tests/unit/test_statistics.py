@@ -39,7 +39,7 @@ from analysis.measures.statistics.tests import (
 from analysis.measures.verdicts import LEAST_MARGIN, explains, verdict
 from tests.cells import examples
 
-UNHURRIED = settings(deadline=None, max_examples=examples(60))
+UNHURRIED = settings(deadline=None, max_examples=examples(12))
 
 values = st.one_of(st.floats(-3, 3), st.sampled_from([0.0, 0.5, -0.5, 1.0, -1.0]))
 

@@ -310,7 +310,7 @@ _VALUES = st.recursive(
 )
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.dictionaries(_KEYS, _VALUES),
     st.sampled_from(["cells", "claim", "figure", "expected", "levels", "fixed", "gain"]),
@@ -331,7 +331,7 @@ def test_anything_is_a_study_or_a_sentence(top: dict[str, object], key: str, val
             assert made.cells
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_is_a_table_or_a_sentence(content: str) -> None:
     try:

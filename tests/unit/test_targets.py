@@ -75,7 +75,7 @@ def test_every_column_comes_back_from_both_formats(tmp_path: Path, name: str) ->
 TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\r"), max_size=5)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 2**62), st.floats(0, 2e9), TEXTS, st.booleans()), max_size=8))
 def test_both_formats_say_the_same(
     tmp_path_factory: pytest.TempPathFactory, values: list[tuple[int, float, str, bool]]
