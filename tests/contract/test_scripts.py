@@ -73,7 +73,7 @@ def test_what_fails_beside_another_measurement_is_measured_alone(checkout: Check
     checkout.program("bin/pytest", f"case $* in *last-failed*) {alone} ;; *'-m measures'*) exit 1 ;; esac")
     done, calls = checkout.run()
     assert done.returncode == code and names(calls)[-3:] == ["pytest"] * 3
-    assert " -n 2 " in calls[-2] and calls[-1].endswith(" --last-failed")
+    assert " -n 3 " in calls[-2] and calls[-1].endswith(" --last-failed")
     (noted,) = {word for call in calls[-2:] for word in call.split() if word.startswith("cache_dir=")}
     assert not Path(noted.removeprefix("cache_dir=")).exists()
 

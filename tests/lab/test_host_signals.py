@@ -106,6 +106,7 @@ ENDS = {
     every=itertools.product(["netns", "host"], HITS),
     quick=[
         ("netns", "SIGTERM to the unit"),
+        ("netns", "SIGKILL of the guardian"),
         ("host", "SIGKILL of both"),
     ],
 )
