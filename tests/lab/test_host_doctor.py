@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from core.files.ladder import PacketForm
+from core.files.ladder import MET_SHARE, PacketForm
 from core.terminal import show_progress
 from downloader import clients
 from vantage.doctor import calibrate
@@ -103,9 +103,10 @@ def test_the_offered_rate_holds_with_single_and_merged_packets() -> None:
     assert not [one.fault for one in transfers if one.fault]
     for packets in PacketForm:
         limited = [t for t in transfers if t.packets is packets and t.offered_mbit_s is not None]
-        assert [t.offered_mbit_s for t in limited][-1] == 50_000, "the first missed rate is the last"
-        for one in limited:
-            assert one.mbit_s and one.seconds and one.offered_mbit_s
+        for number, one in enumerate(limited, 1):
+            assert one.mbit_s and one.seconds and one.offered_mbit_s == (50, 50_000)[number - 1]
+            is_missed = one.mbit_s < MET_SHARE * one.offered_mbit_s  # a busy host misses 50, too
+            assert is_missed == (number == len(limited)), "the first missed rate is the last"
             assert one.mbit_s * one.seconds < 1.1 * one.offered_mbit_s * (one.seconds + LATE_S), one
 
 
