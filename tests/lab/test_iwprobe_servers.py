@@ -15,6 +15,7 @@ from survey.iw.wire import Note, ProbeReply, ProbeRequest, ProbeVerdict, Scheme
 from tests.lab import _iw_rogues as rogues
 from tests.lab import _iw_servers as servers
 from tests.lab._iw_world import DEVICE, PROBER_ADDRESSES, IwWorld, asked, server_address
+from tests.lab.noise import Noise, host_noise, measured
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("root")]
 
@@ -122,10 +123,22 @@ def test_servers_that_break_the_rules(world: IwWorld) -> None:
     }
     assert set(expected) == set(rogues.MANNERS)
     limit_ms = 6_000
-    replies = asked(world, [rogue_request(manner, limit_ms) for manner in expected])
-    seen = dict(zip(expected, replies, strict=True))
+
+    def ask() -> tuple[dict[rogues.Manner, ProbeReply], Noise]:
+        with host_noise() as noise:
+            replies = asked(world, [rogue_request(manner, limit_ms) for manner in expected])
+        return dict(zip(expected, replies, strict=True)), noise[0]
+
+    def others(found: tuple[dict[rogues.Manner, ProbeReply], Noise]) -> list[str]:
+        return [
+            f"{manner.__name__}: {reply}"
+            for manner, reply in found[0].items()
+            if (reply.verdict, reply.flight_segments) != expected[manner]
+        ]
+
+    # A server that gets no processor for half a second is silent for too long.
+    seen, _ = measured(ask, others, excuse=lambda found: found[1].excuse)
     for manner, reply in seen.items():
-        assert (reply.verdict, reply.flight_segments) == expected[manner], (manner.__name__, reply)
         assert reply.total_us < limit_ms * 1000 + 500_000, (manner.__name__, reply)
         assert reply.received_bytes < 600_000 + 1_500, (manner.__name__, reply)
     assert seen[rogues.deaf].requests == 3 and seen[rogues.deaf].notes & Note.HELD_UP
