@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.lab.noise import PATIENCE_S, measured
+from tests.lab.noise import BESIDE_OTHERS, PATIENCE_S, measured
 
 
 class Clock:
@@ -33,6 +33,13 @@ def run(results: Iterator[str], *, noise: str | None, clock: Clock) -> str:
 
 def test_a_good_measurement_is_taken() -> None:
     assert run(iter(["right"]), noise="busy", clock=Clock(1)) == "right"
+
+
+def test_beside_others_a_second_attempt_is_the_last_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(BESIDE_OTHERS, "1")
+    assert run(iter(["too slow", "right"]), noise="busy", clock=Clock(1)) == "right"
+    with pytest.raises(pytest.fail.Exception, match="too slow; busy"):
+        run(iter(["too slow"] * 2), noise="busy", clock=Clock(1))
 
 
 def test_what_is_wrong_on_a_quiet_host_fails_at_once() -> None:
