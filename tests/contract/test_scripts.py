@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.noise import BESIDE_OTHERS
+
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "test"
 PROGRAMS = ("cargo", "pytest", "scripts/check")
 
@@ -70,7 +72,9 @@ def test_tiers_run_in_order_with_their_times(checkout: Checkout) -> None:
 
 @pytest.mark.parametrize(("alone", "code"), [("exit 0", 0), ("exit 1", 1)])
 def test_what_fails_beside_another_measurement_is_measured_alone(checkout: Checkout, alone: str, code: int) -> None:
-    checkout.program("bin/pytest", f"case $* in *last-failed*) {alone} ;; *'-m measures'*) exit 1 ;; esac")
+    beside, not_beside = (f'[ {sign} "${BESIDE_OTHERS}" ] || exit 9' for sign in ("-n", "-z"))
+    cases = f"*last-failed*) {not_beside}; {alone} ;; *'-m measures'*) {beside}; exit 1 ;;"
+    checkout.program("bin/pytest", f"case $* in {cases} esac")
     done, calls = checkout.run()
     assert done.returncode == code and names(calls)[-3:] == ["pytest"] * 3
     assert " -n 3 " in calls[-2] and calls[-1].endswith(" --last-failed")

@@ -81,6 +81,7 @@ def measured(
         excuse: why the host was too busy to measure this; None where it was not, and what is wrong is wrong.
         clock, pause: for tests of this function.
     """
+    beside = BESIDE_OTHERS in os.environ
     deadline: float | None = None
     while True:
         found = measure()
@@ -91,9 +92,9 @@ def measured(
         if noise is None:
             pytest.fail(wrong)
         if deadline is None:
-            deadline = clock() + (0.0 if BESIDE_OTHERS in os.environ else PATIENCE_S)
+            deadline = clock() + (0.0 if beside else PATIENCE_S)
         elif clock() >= deadline:
-            (pytest.fail if BESIDE_OTHERS in os.environ else pytest.skip)(f"{TOO_NOISY}: {wrong}; {noise}")
+            (pytest.fail if beside else pytest.skip)(f"{TOO_NOISY}: {wrong}; {noise}")
         print(f"again: {wrong}; {noise}")
         (pause or wait_for_quiet)()
 
