@@ -15,6 +15,7 @@ import pytest
 from core.files.ladder import MET_SHARE, PacketForm
 from core.terminal import show_progress
 from downloader import clients
+from tests.lab.noise import host_noise
 from vantage.doctor import calibrate
 from vantage.doctor import checks as doctor
 from vantage.doctor.gather import gather
@@ -97,15 +98,16 @@ def test_each_client_has_a_ceiling_here(calibrated: tuple[Path, subprocess.Compl
 def test_the_offered_rate_holds_with_single_and_merged_packets() -> None:
     """Body bytes are less than the frames that are let through, but for the bucket's first burst and for what waited in
     the socket where a busy host let the client read its first byte late."""
-    with show_progress() as progress:
+    with show_progress() as progress, host_noise() as noise:
         found = calibrate.measure([clients.ALL["curl-h1"]], 0.3, rates=(50, 50_000, 60_000), progress=progress)
     [transfers] = [one.transfers for one in found]
     assert not [one.fault for one in transfers if one.fault]
     for packets in PacketForm:
         limited = [t for t in transfers if t.packets is packets and t.offered_mbit_s is not None]
+        assert len(limited) == 2 or (len(limited) == 1 and not noise[0].quiet), "a quiet host misses the second rate"
         for number, one in enumerate(limited, 1):
             assert one.mbit_s and one.seconds and one.offered_mbit_s == (50, 50_000)[number - 1]
-            is_missed = one.mbit_s < MET_SHARE * one.offered_mbit_s  # a busy host misses 50, too
+            is_missed = one.mbit_s < MET_SHARE * one.offered_mbit_s
             assert is_missed == (number == len(limited)), "the first missed rate is the last"
             assert one.mbit_s * one.seconds < 1.1 * one.offered_mbit_s * (one.seconds + LATE_S), one
 
