@@ -1,6 +1,6 @@
-"""A factor, a client of an existing program and a KPI, each added as one new file and nothing else.
+"""A factor, a client of an existing program, a KPI and a server kind, each added as one new file and nothing else.
 
-So is a new client, which is one file and its program.
+So is a new client, which is one file and its program. The server kind is a server by aioquic, which no shipped one is.
 
 Proven on a copy of the packages, to which only these files are added, through the command line: each appears in
 `--help`, in a campaign file, in a campaign that runs in a small lab, in `downloads.parquet`, and in
@@ -133,15 +133,89 @@ def bytes_per_packet(connection: Connection) -> float | None:
     return connection.server.ip_bytes / packets if packets else None
 '''
 
+SERVER_KIND = '''"""`python`: HTTP/3 by aioquic."""
+
+import importlib.util
+import sys
+
+from vantage.server_kind import ProgramPlan, QuicTraits, ServerKind, ServerRole
+
+_PROGRAM = """
+import asyncio, sys
+from pathlib import Path
+from aioquic.asyncio import QuicConnectionProtocol, serve
+from aioquic.h3.connection import H3Connection
+from aioquic.h3.events import HeadersReceived
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.events import ProtocolNegotiated
+
+address, certificate, key, root, algorithm = sys.argv[1:]
+
+class Serving(QuicConnectionProtocol):
+    http = None
+    def quic_event_received(self, event):
+        if isinstance(event, ProtocolNegotiated):
+            self.http = H3Connection(self._quic)
+        for asked in self.http.handle_event(event) if self.http else ():
+            if isinstance(asked, HeadersReceived):
+                body = Path(root + dict(asked.headers)[b":path"].decode()).read_bytes()
+                fields = [(b":status", b"200"), (b"server", b"python"), (b"content-length", b"%d" % len(body))]
+                self.http.send_headers(asked.stream_id, fields)
+                self.http.send_data(asked.stream_id, body, end_stream=True)
+                self.transmit()
+
+async def main():
+    configuration = QuicConfiguration(
+        is_client=False, alpn_protocols=["h3"], congestion_control_algorithm=algorithm
+    )
+    configuration.load_cert_chain(certificate, key)
+    await serve(address, 443, configuration=configuration, create_protocol=Serving)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def _programs(setup):
+    name = f"{setup.name}-python"
+    script = setup.data(name) / "server.py"
+    script.write_text(_PROGRAM)
+    chain, key = setup.certificate(setup.name)
+    argv = (sys.executable, str(script), setup.ipv4, str(chain), str(key), str(setup.content))
+    argv += (setup.congestion_control,)
+    return [ProgramPlan(name=name, node=setup.name, argv=argv, udp=(443,))]
+
+
+PYTHON = ServerKind(
+    name="python",
+    help="HTTP/3 by aioquic.",
+    roles=frozenset({ServerRole.QUIC}),
+    programs=_programs,
+    missing=lambda: None if importlib.util.find_spec("aioquic") else "aioquic is not installed",
+    version=lambda: (sys.executable, "-c", "import aioquic; print('aioquic', aioquic.__version__)"),
+    quic=QuicTraits(congestion_control=("reno", "cubic"), initial_window_packets=10, packet_bytes=1228),
+)
+'''
+
 FILES = {
     "downloader/factors/rack.py": FACTOR,
     "downloader/clients/quiche_narrow.py": CLIENT,
     "downloader/clients/plain.py": NEW_CLIENT,
     "downloader/programs/plain_get.py": PROGRAM,
     "analysis/captures/kpis/bytes_per_packet.py": KPI,
+    "vantage/servers/python.py": SERVER_KIND,
 }
 
-TOPOLOGY = topology("one-file", server("s", "www.one.example", size="300 kB", path="rtt_ms = 10, rate_mbit = 50"))
+TOPOLOGY = topology(
+    "one-file",
+    server(
+        "s",
+        "www.one.example",
+        size="300 kB",
+        path="rtt_ms = 10, rate_mbit = 50",
+        more='quic_server = "python"\nquic_congestion_control = "cubic"',
+    ),
+)
 
 CAMPAIGN = """name = "one-file"
 lab = "./one.toml"
@@ -212,6 +286,16 @@ def test_a_wrong_use_of_each_is_told(copy: Path, tmp_path: Path) -> None:
         assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
+def test_a_wrong_server_or_algorithm_is_told_with_the_new_kind(copy: Path) -> None:
+    for old, new, said in (
+        ('"python"', '"perl"', "unknown QUIC server 'perl'; use one of: caddy, nginx, python, quiche"),
+        ('"cubic"', '"bbr"', "python does not support 'bbr'; python has reno and cubic"),
+    ):
+        (copy / "wrong.toml").write_text(TOPOLOGY.replace(old, new))
+        done = upshift(copy, "lab", "files", "./wrong.toml", "-o", "files")
+        assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
 def test_the_host_is_asked_for_what_the_client_needs(copy: Path) -> None:
     """`doctor` looks for its program and packages; a campaign that names it is refused where one is missing."""
     lacking = copy / "downloader/clients/lacking.py"
@@ -271,3 +355,12 @@ def test_each_is_in_a_campaign_and_its_output(copy: Path) -> None:
     assert len(values) == 7 and all(100 < value < 1501 for value in values), values
     pages = report_pages(copy)
     assert "RACK-off" in pages and "narrow" in pages
+
+    assert rows["narrow"].body_sha256 == rows["BL"].body_sha256
+    assert json.loads(rows["narrow"].response_headers or "{}")["server"] == "python"
+    [path] = json.loads((copy / "out/lab.json").read_text())["paths"]
+    fields = ("quic_server", "quic_congestion_control", "quic_initial_window_packets", "quic_packet_bytes")
+    assert [path[field] for field in fields] == ["python", "cubic", 10, 1228]
+    assert '"python": "aioquic ' in (copy / "out/environment.json").read_text()
+    aioquic = f"aioquic {version('aioquic')}"
+    assert f"the QUIC server python ({aioquic}) uses cubic, 10 packets at first, 1228-byte packets" in pages

@@ -21,15 +21,14 @@ from core.domain import Download
 from core.files import store
 from downloader.control.stop_pause import request_stop
 from tests.contract._package_copy import copy_packages, lab_state, report_pages, upshift
-from tests.contract.test_one_file_each import CLIENT, FACTOR, KPI
-from tests.contract.test_one_server_kind import KIND
+from tests.contract.test_one_file_each import CLIENT, FACTOR, KPI, SERVER_KIND
 from tests.topologies import server, topology
 
 FILES = {
     "downloader/factors/rack.py": FACTOR,
     "downloader/clients/quiche_narrow.py": CLIENT,
     "analysis/captures/kpis/bytes_per_packet.py": KPI,
-    "vantage/servers/python.py": KIND,
+    "vantage/servers/python.py": SERVER_KIND,
     "survey/surveys/server.py": Path(__file__).with_name("_server_survey.py").read_text(encoding="utf-8"),
 }
 

@@ -125,6 +125,7 @@ def test_a_ceiling_of_a_busy_host_is_said_to_be_too_low(tmp_path: Path) -> None:
     assert said in " ".join(out.split())
 
 
+@pytest.mark.thorough
 def test_without_a_valid_calibration_it_is_unknown_and_nothing_is_left_out(tmp_path: Path) -> None:
     stale = {"ceiling_mbit_s": 1.0, "stale": ["kernel 6.1 -> 6.2"]}
     for name, told, why in (
@@ -144,6 +145,7 @@ def test_without_a_valid_calibration_it_is_unknown_and_nothing_is_left_out(tmp_p
     assert "quiche, requests: stale: kernel 6.1 -&gt; 6.2" in report.build(data, report.ReportOptions())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("slow", "said"),
     [

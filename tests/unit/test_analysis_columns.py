@@ -111,6 +111,7 @@ def write(folder: Path, rows: list[Download], seed: int) -> Path:
     )
 
 
+@pytest.mark.thorough
 @settings(
     deadline=None, max_examples=examples(5), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
@@ -204,6 +205,7 @@ def test_kpis_stand_beside_their_downloads(tmp_path: Path) -> None:
     assert np.isnan(data.kpi("no_such_kpi")).all()
 
 
+@pytest.mark.thorough
 def test_more_records_than_can_be_changed_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dataset, "MOST_RECORDS", 3)
     data = dataset.load([write_campaign(tmp_path / "c", [make_download(domain=f"d{n}") for n in range(4)])])
@@ -235,6 +237,7 @@ def test_more_than_memory_holds_is_said_before_anything_is_read(
     dataset.load([folder])
 
 
+@pytest.mark.thorough
 @settings(deadline=None, max_examples=examples(5))
 @given(st.sets(st.integers(0, 11)), st.integers(1, 5))
 def test_some_records_are_those_of_all(rows: set[int], at_once: int) -> None:

@@ -241,6 +241,7 @@ def test_what_differs_at_one_vantage_point_names_it(tmp_path: Path) -> None:
     assert [(one.what, one.a, one.b) for one in made.differences] == [("SFO: kernel", "6.1", "6.9")]
 
 
+@pytest.mark.thorough
 def test_exit_codes_and_formats(tmp_path: Path) -> None:
     a = folder(tmp_path / "a", downloads(1))
     same = folder(tmp_path / "same", downloads(2))

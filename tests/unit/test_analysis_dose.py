@@ -70,6 +70,7 @@ def test_the_parts_are_the_row(tmp_path: Path) -> None:
     assert sum(part.n for _, part in row.parts) == whole.n == 49
 
 
+@pytest.mark.thorough
 def test_files_terminal_and_report_have_it(tmp_path: Path) -> None:
     data = dataset.load([folder(tmp_path / "c", [ECN_BL], DOSES)])
     made = api.make_tables(data)
@@ -90,6 +91,7 @@ def test_files_terminal_and_report_have_it(tmp_path: Path) -> None:
     assert "By dose" in html and "CE seen" in html
 
 
+@pytest.mark.thorough
 def test_a_folder_without_doses_has_no_such_rows(tmp_path: Path) -> None:
     data = dataset.load([folder(tmp_path / "c", [ECN_BL], None)])
     made = api.make_tables(data)

@@ -421,6 +421,7 @@ def test_effects_are_printed_and_written(tmp_path: Path) -> None:
     assert (names[0], names[-1]) == (published.METRIC, published.TOGETHER)
 
 
+@pytest.mark.thorough
 def test_all_together_is_the_published_way_against_our_table_of_times() -> None:
     """The metric itself is a part: bytes of headers count as speed, so QUIC's smaller packets gain."""
 

@@ -72,6 +72,7 @@ def test_a_damaged_environment_is_no_traceback(tmp_path: Path, damage: dict[str,
     assert found == [] or not found[0].reached
 
 
+@pytest.mark.thorough
 def test_tables_and_report_say_so(tmp_path: Path) -> None:
     told(tmp_path, rows(20))
     data = dataset.load([tmp_path])

@@ -95,6 +95,7 @@ def test_table1_counts_by_place_and_cause(tmp_path: Path) -> None:
     assert wide[-2] == ["all", "TCP", "1", "0", "1", "2", "5", "40.0", "2", "1"]
 
 
+@pytest.mark.thorough
 def test_configurations_tell_voids_mismatches_and_cpu(tmp_path: Path) -> None:
     downloads = [
         make_download(transfer_cpu_s=0.8),
@@ -128,6 +129,7 @@ def test_configurations_tell_voids_mismatches_and_cpu(tmp_path: Path) -> None:
     assert [row.reason for row in data.superseded] == ["emulator_late"] * 3 + ["interrupted"]
 
 
+@pytest.mark.thorough
 def test_a_client_that_waited_for_a_cpu_is_flagged_and_unknown_is_not_zero(tmp_path: Path) -> None:
     downloads = [
         make_download(configuration="aioquic", transfer_cpu_s=0.12, run_delay_s=0.6),
@@ -283,6 +285,7 @@ def test_unproven_downloads_are_left_out_and_counted(tmp_path: Path) -> None:
     assert done.stderr.startswith(first) and not done.stdout.startswith("Treatment")
 
 
+@pytest.mark.thorough
 def test_only_hits_keeps_runs_from_the_cache_and_says_how_many_are_left_out(tmp_path: Path) -> None:
     downloads = [
         dataclasses.replace(d, cache_state="hit", identity_flags="[]") for d in two_configurations(BL=2.0, WS=1.0)
@@ -339,6 +342,7 @@ def test_a_folder_of_an_older_version_has_no_cache_states(tmp_path: Path) -> Non
     assert (row.n, row.excluded) == (0, {"WS in a run with an unknown cache state": 12})
 
 
+@pytest.mark.thorough
 def test_few_pairs_are_counted_and_give_no_percentages(tmp_path: Path) -> None:
     downloads = two_configurations(BL=2.0, WS=1.0)[:16]
     downloads[1] = dataclasses.replace(downloads[1], last_byte_s=3.0)
@@ -541,6 +545,7 @@ def test_the_order_of_rows_changes_nothing(tmp_path: Path) -> None:
     assert {row.verdict for row in one if row.comparison.role is Role.EFFECT} <= set(Verdict)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 200, 240])
 def test_every_table_fits_the_terminal(tmp_path: Path, width: int) -> None:
     downloads, _ = realistic(domains=12)

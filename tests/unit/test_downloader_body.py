@@ -29,6 +29,7 @@ def pieces(size: int, most: int) -> Iterator[bytes]:
         yield piece
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("told", [(False, None), (True, None), (False, 0), (True, 5), (False, 2 * BLOCK_BYTES)])
 @pytest.mark.parametrize("most", [1200, 65_536, 2 * BLOCK_BYTES])
 @pytest.mark.parametrize("size", [0, 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 7])
@@ -40,6 +41,7 @@ def test_a_body_that_is_kept(size: int, most: int, told: tuple[bool, int | None]
     assert body._thread is None and body.sha256() == expected.hexdigest()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("told", [None, 7])
 @pytest.mark.parametrize(("size", "is_beside"), [(KEPT, False), (KEPT + 1, True), (2 * KEPT + 7, True)])
 def test_a_large_body_is_hashed_beside(size: int, is_beside: bool, told: int | None) -> None:

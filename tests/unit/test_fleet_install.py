@@ -31,6 +31,7 @@ def version(root: Path) -> str:
     return run([str(root / "current" / "bin" / "small-version")]).stdout.strip()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -60,6 +60,7 @@ def test_what_is_no_typing_error(tmp_path: Path) -> None:
     assert typing_error(tmp_path) == typing_error(tmp_path / "more.yaml") is not None
 
 
+@pytest.mark.thorough
 def test_the_error_names_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "hosts.yml"
     path.write_text("vantage:\n  hosts:\n    MUC:\n      ansible_host 192.0.2.1\n")

@@ -217,6 +217,7 @@ def test_every_entry_equals_bgpdumps(shared_data: Path, name: str) -> None:
     assert reader.truncated is ("firstMB" in name)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress])
 @pytest.mark.parametrize("routes", [1, 20_000])
 def test_progress_ends_at_its_end_and_says_so_once(tmp_path: Path, pack: Callable[[bytes], bytes], routes: int) -> None:

@@ -50,6 +50,7 @@ def brute_force(networks: list[ipaddress.IPv4Network], address: int) -> int | No
     return best
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "bits"), [(prefixes_v4, 32), (prefixes_v6, 128)])
 def test_longest_match_equals_brute_force(kind, bits: int) -> None:  # type: ignore[no-untyped-def]
     @given(st.lists(kind, max_size=25, unique=True), st.lists(st.integers(0, 2**bits - 1), max_size=20))
@@ -173,6 +174,7 @@ def test_a_rib_is_read_once_and_again_when_it_changes(
         assert len(list(sources.cache_folder().glob("*.npz"))) == 2
 
 
+@pytest.mark.thorough
 def test_the_real_sample(shared_data: Path) -> None:
     with terminal.show_progress() as shown:
         found = sources.build_table([shared_data / "bgp" / "rib.20140523.0600_firstMB.bz2"], shown)

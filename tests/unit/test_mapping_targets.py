@@ -181,6 +181,7 @@ def test_malformed_csv_names_line_and_column(tmp_path: Path, inputs: list[str], 
     assert not (tmp_path / "o.csv").exists()
 
 
+@pytest.mark.thorough
 def test_table_and_its_json(tmp_path: Path, shared_data: Path) -> None:
     rib = shared_data / "bgp" / "bview.20020722.2337.gz"
     facts = json.loads(run("table", str(rib), "-o", str(tmp_path / "x.npz"), "--json"))

@@ -87,6 +87,7 @@ def test_more_iterations_extend_a_plan_and_leave_its_runs_as_they_were(tmp_path:
         check_folder(planned(tmp_path, iterations=6), out)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("fields", "named"),
     [

@@ -59,6 +59,7 @@ def sums_hold(base: Path, sums: Path) -> bool:
     return subprocess.run(argv, cwd=base, check=False, capture_output=True).returncode == 0
 
 
+@pytest.mark.thorough
 def test_a_journal_that_is_being_written(tmp_path: Path) -> None:
     """Every copy is whole: valid SQLite, whole runs, and every capture to which it refers is listed with its hash."""
     plan, seen = runs(150), []

@@ -94,7 +94,7 @@ def test_intervals_cover_where_references_are_censored(domains: int, repeats: Re
     """The slowest 40 % of the references were stopped at 80 % of their time, which often decides nothing."""
     _, shares = truth("normal", 1)
     missed = 0
-    times = repeats(quick=300, soak=2000)
+    times = repeats(quick=150, soak=2000)
     for seed in range(times):
         rng = np.random.default_rng([seed, domains])
         pairs, planned = as_pairs(draw("normal", rng, domains, 1))
@@ -116,7 +116,7 @@ def test_the_typical_speedup_covers_also_where_effects_are_the_providers(
     domains: int, spread: float, repeats: Repeats
 ) -> None:
     """Six providers of unequal size with random effects; intervals over domains alone would cover 0.24 to 0.96."""
-    times, hits, used = repeats(quick=200, soak=1000), 0, 0
+    times, hits, used = repeats(quick=100, soak=1000), 0, 0
     called = Counter[str]()
     for seed in range(times):
         rng = np.random.default_rng([seed, domains])
@@ -165,7 +165,7 @@ def test_five_percent_are_found_with_200_domains(
     iterations: int, noise: float, least: float, least_sure: float, repeats: Repeats
 ) -> None:
     """Direction with 10 % noise of each download, or of a pair; that it is at least 2 % needs more data."""
-    found, times = Counter[str](), repeats(quick=40, soak=1000)
+    found, times = Counter[str](), repeats(quick=20, soak=1000)
     for seed in range(times):
         rows = campaign(np.random.default_rng([seed, iterations]), 200, iterations, noise=noise, faster={"WS": 1.05})
         row = next(row for row in rows if row.comparison.name == "WS vs BL")
@@ -181,7 +181,7 @@ def test_five_percent_are_found_with_200_domains(
 @cells("share,gain,others", every=[(0, 1.3, 1.0), (1, 1.5, 1.0), (0, 1.3, 0.99)], quick=[(0, 1.3, 1.0)])
 def test_a_mixture_is_mixed_by_the_right_split(share: int, gain: float, others: float, repeats: Repeats) -> None:
     """30 % of the domains gain 30 %, or 40 % gain 50 %; the others nothing, or lose 1 %."""
-    found, times = Counter[str](), repeats(quick=40, soak=1000)
+    found, times = Counter[str](), repeats(quick=20, soak=1000)
     for seed in range(times):
         rng = np.random.default_rng([seed, share])
         rows = campaign(rng, 200, 3, noise=0.1, faster={"WS": gain}, only=share, others=others)

@@ -250,6 +250,7 @@ def test_the_interval_of_a_cell_is_students() -> None:
     assert row.median_low < row.median < row.median_high
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", [COMPETING, EMPTY])
 def test_a_figure_has_a_mark_for_each_cell(tmp_path: Path, text: str) -> None:
     made = study(text).form(quick=True)
@@ -284,6 +285,7 @@ def test_panels_that_share_an_axis_show_all_of_their_bars(tmp_path: Path, monkey
         assert all(0 < bar.get_height() < axis.get_ylim()[1] for bar in axis.patches)
 
 
+@pytest.mark.thorough
 def test_the_page_has_everything_and_runs_nothing(tmp_path: Path) -> None:
     made = study(BOTH)
     write_flows(made, tmp_path, slow_start)
@@ -304,6 +306,7 @@ def test_the_page_has_everything_and_runs_nothing(tmp_path: Path) -> None:
     assert files == {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
 
 
+@pytest.mark.thorough
 def test_a_run_that_was_stopped_is_reported_as_far_as_it_got(tmp_path: Path) -> None:
     """One cell has half of its repetitions, one of another rate has none."""
     made = study(
@@ -337,6 +340,7 @@ def test_a_claim_says_that_its_cells_are_not_complete() -> None:
     assert not {one.note for one in found} - {""}, "what was disturbed is not open"
 
 
+@pytest.mark.thorough
 def test_the_exit_code_is_that_of_expected_values(tmp_path: Path) -> None:
     write_flows(study(BOTH), tmp_path / "claims", slow_start)
     result = CliRunner().invoke(app, ["report", str(tmp_path / "claims")])

@@ -29,6 +29,7 @@ def names(made: Study) -> set[str]:
     return {name for _, own in repetitions(made) for name in own}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", [COMPETING, PATHS, COMPETING.replace('lanes = "rate_mbit"', "")])
 def test_each_repetition_is_handed_out_once_and_no_level_twice_at_once(text: str) -> None:
     made = study_of(text)
@@ -53,6 +54,7 @@ def test_each_repetition_is_handed_out_once_and_no_level_twice_at_once(text: str
     assert done == names(made)
 
 
+@pytest.mark.thorough
 def test_paths_side_by_side_take_less_than_half_of_the_time() -> None:
     """The rates and times of the study allow 2.3 hours at 300 Mbit/s together, and 4.9 with one path of 100 at once."""
     by_rate, by_path = study_of(COMPETING), study_of(PATHS)

@@ -32,6 +32,7 @@ def draw(rng: random.Random, pages: int) -> list[list[float]]:
     return every
 
 
+@pytest.mark.thorough
 def test_shares_are_in_their_intervals_in_95_of_100_draws() -> None:
     """Of 200 pages. An interval that takes objects as independent holds the share far less often."""
     truth = {line: NormalDist(MEAN, math.hypot(SHARED, OWN)).cdf(math.log(most)) for line, most in LINES.items()}
@@ -107,6 +108,7 @@ def test_sizes_count_where_they_belong() -> None:
     assert found.paper == {"10 segments": 90.0}
 
 
+@pytest.mark.thorough
 def test_the_cdf_ends_where_sizes_are_bounds() -> None:
     from survey.charts import Scan, draw_chart
 
@@ -139,6 +141,7 @@ def test_flights_are_those_of_each_server() -> None:
     assert {name: shares[name].count for name in FLIGHTS} == {"1": 4, "2": 1, "3": 1, "more": 1}
 
 
+@pytest.mark.thorough
 def test_wrong_input_is_one_sentence(tmp_path: Path) -> None:
     run = CliRunner()
     iw, found, other = tmp_path / "iw.parquet", tmp_path / "objects.parquet", tmp_path / "other.parquet"

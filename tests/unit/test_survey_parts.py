@@ -207,6 +207,7 @@ for subject in ledger.take():
 """
 
 
+@pytest.mark.thorough
 def test_killed_again_and_again_no_finished_subject_is_given_again(tmp_path: Path, repeats: Repeats) -> None:
     path = tmp_path / "l.sqlite"
     ledger = SurveyLedger(path, {})

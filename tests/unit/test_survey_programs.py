@@ -120,6 +120,7 @@ def test_one_that_cannot_work_says_so_at_once(tmp_path: Path) -> None:
         asyncio.run(work())
 
 
+@pytest.mark.thorough
 def test_whoever_asks_faster_than_it_reads_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No more than `MOST_UNSENT_BYTES` and what the pipe takes are on the way."""
     monkeypatch.setattr("survey.programs.MOST_UNSENT_BYTES", 1 << 15)
