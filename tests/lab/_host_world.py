@@ -101,10 +101,10 @@ class World:
         """What our programs need on the pretend host."""
         return {**os.environ, "PYTHONPATH": str(REPOSITORY), "UPSHIFT_STATE_DIR": str(self.state)}
 
-    def host(self, body: str) -> str:
+    def host(self, body: str, *, timeout_s: float = 90) -> str:
         """Runs a body on the pretend host to its end; returns what it printed."""
         running = self.start("host", COMMON + textwrap.dedent(body), str(self.state))
-        printed, complaint = running.communicate(timeout=90)
+        printed, complaint = running.communicate(timeout=timeout_s)
         assert running.returncode == 0, complaint
         return printed
 

@@ -417,7 +417,7 @@ def test_an_interface_that_the_kernel_is_removing_is_no_fault(world: World, repe
     """The guardian had been killed, and the owner undid the changes just when the end of the namespace removed the
     interface: that failed for 7 of 100 interfaces, and the record of changes stayed."""
     times = repeats(quick=30, soak=300)
-    world.host(f"""
+    body = f"""
         import random
         from vantage.host.undo import UndoStep, undo_step
 
@@ -437,7 +437,8 @@ def test_an_interface_that_the_kernel_is_removing_is_no_fault(world: World, repe
             while subprocess.run(["ip", "link", "show", "dev", "ups0"], capture_output=True).returncode == 0:
                 assert time.monotonic() < deadline
                 time.sleep(0.005)
-        """)
+        """
+    world.host(body, timeout_s=60 + 2 * times)
 
 
 def test_bad_wishes_are_one_sentence_and_change_nothing(world: World) -> None:
