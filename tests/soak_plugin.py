@@ -119,6 +119,13 @@ def repeats(request: pytest.FixtureRequest) -> Repeats:
     return lambda *, quick, soak: soak if long else quick
 
 
+@pytest.fixture(scope="session")
+def soak_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Keeps what one test makes in hours, for a soak with the same sources; without --soak-results a temporary one."""
+    path, root = request.config.getoption("--soak-results"), request.config.rootpath
+    return root / path.parent / source_tree(root)[:12] if path else tmp_path_factory.mktemp("soak")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     not_now = {item.nodeid for item in items if item.get_closest_marker(SOAK)}

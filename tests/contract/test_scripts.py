@@ -94,7 +94,7 @@ def test_a_soak_runs_all_tiers_resumes_and_starts_anew(checkout: Checkout) -> No
     results = checkout.folder / "soak" / "results.jsonl"
     results.write_text("earlier")
     done, calls = checkout.run("--soak")
-    assert done.returncode == 1 and names(calls) == ["cargo", "pytest", "pytest", "pytest"]
+    assert done.returncode == 1 and names(calls) == ["cargo", *4 * ["pytest"]]
     assert all("--soak --soak-results soak/results.jsonl" in call for call in calls[1:])
     assert results.exists()
     checkout.run("--soak", FRESH="1")
