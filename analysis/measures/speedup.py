@@ -244,7 +244,17 @@ def _typical_of_units(low: Floats, high: Floats, providers: SplitParts | None) -
     if interval is None:
         return dataclasses.replace(of_domains, p_providers=p)
     mean, first, last = (math.exp(end) for end in (sum(interval) / 2, *interval))
-    return Typical(least=mean, most=mean, low=first, high=last, unit=Unit.PROVIDER, units=len(known), p_providers=p)
+    ends = of_domains.least, of_domains.most
+    return Typical(
+        least=mean,
+        most=mean,
+        low=first,
+        high=last,
+        unit=Unit.PROVIDER,
+        units=len(known),
+        over_domains=math.sqrt(ends[0] * ends[1]) if ends[0] and ends[1] else None,
+        p_providers=p,
+    )
 
 
 def _larger(medians: tuple[Floats, Floats, Ints]) -> LargerClusters:

@@ -103,6 +103,7 @@ def _judged(
         q=q[0],
         typical=None if typical is None else sum(typical) / 2,
         interval=_log_ends(row.typical.low, row.typical.high),
+        over_domains=_log(row.typical.over_domains) if row.typical.over_domains else None,
         inner=_log_ends(row.median.low90, row.median.high90),
         p_equivalence=1.0 if row.p_equivalence is None else row.p_equivalence,
         margin=math.log(margin),
@@ -132,6 +133,7 @@ def verdict(
     p_equivalence: float,
     margin: float,
     unit: Unit = Unit.DOMAIN,
+    over_domains: float | None = None,
     is_mixed: bool = False,
 ) -> tuple[Verdict, Size | None]:
     """The verdict, and the size of an effect that has a direction.
@@ -145,15 +147,18 @@ def verdict(
         p_equivalence: of two one-sided signed-rank tests at 2 %. Both are needed: the median does not see that one
             domain of four is much faster. A larger noise floor does not make large differences equal.
         margin: how far the interval has to be from 0 for the effect to be surely as large, in log units.
-        unit: what counts once in the interval; the direction is tested over domains.
+        unit: what counts once in the interval; the direction is tested over domains. Where that is providers, their
+            interval has to be within 2 %, too, for equivalence.
+        over_domains: the estimate over domains, in log units, where providers are the unit. Where it has another sign
+            than `typical`, most domains gain and most providers lose, or the other way round: neither is the direction.
         is_mixed: whether a split shows that some gain (or lose) and others do not.
     """
     if is_mixed:
         return Verdict.MIXED, None
-    within = inner is not None and inner[0] > -LEAST_MARGIN and inner[1] < LEAST_MARGIN
+    within = inner is not None and is_within(inner) and (unit is Unit.DOMAIN or interval is None or is_within(interval))
     if within and p_equivalence < SIGNIFICANCE:
         return Verdict.EQUIVALENT, None
-    if q >= SIGNIFICANCE or typical is None:
+    if q >= SIGNIFICANCE or typical is None or typical * (over_domains or 0.0) < 0:
         return Verdict.UNDECIDED, None
     size = Size.PERHAPS_LESS
     if interval is not None:
@@ -162,6 +167,11 @@ def verdict(
         elif unit is Unit.PROVIDER and interval[0] <= 0 <= interval[1]:
             size = Size.THESE_PROVIDERS
     return (Verdict.FASTER if typical > 0 else Verdict.SLOWER), size
+
+
+def is_within(interval: tuple[float, float]) -> bool:
+    """Whether an interval, in log units, is between -2 % and 2 %."""
+    return interval[0] > -LEAST_MARGIN and interval[1] < LEAST_MARGIN
 
 
 def noise_floors(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:

@@ -82,6 +82,11 @@ def _verdict_sentence(row: SpeedupRow) -> str:
     if row.verdict is Verdict.EQUIVALENT:
         return f"{config} and {vs} are equivalent, within 2 % of each other: {config} was typically {typical} ({data})."
     if row.verdict is Verdict.UNDECIDED:
+        if _hangs_on_the_unit(row):
+            return (
+                f"Undecided: {config} was typically {typical} as {vs} counting each provider once, and "
+                f"{row.typical.over_domains:.2f} counting each domain once ({data}). It depends on the providers."
+            )
         return (
             f"Undecided: {config} was typically {typical} as {vs}, which may be chance ({data}). More domains or "
             "iterations may tell."
@@ -93,6 +98,15 @@ def _verdict_sentence(row: SpeedupRow) -> str:
     if row.typical.low is None:
         size = f"by how much is open with fewer than {MINIMUM_DOMAINS} domains"
     return f"{config} was {row.verdict} than {vs}: typically {typical}, {size} ({data})."
+
+
+def _hangs_on_the_unit(row: SpeedupRow) -> bool:
+    """Whether either the test over domains or the interval over providers sees a difference, and the other does not, or
+    one of another sign."""
+    typical = row.typical
+    if typical.over_domains is None or typical.low is None or typical.high is None:
+        return False
+    return (row.q is not None and row.q < SIGNIFICANCE) or not typical.low <= 1.0 <= typical.high
 
 
 def _busy_sentence(row: SpeedupRow) -> str:

@@ -16,6 +16,7 @@ from analysis.measures import rows as values
 from analysis.measures import speedup
 from analysis.measures.pairs import Pairs, PlannedPairs, pair, pair_planned
 from analysis.measures.rows import BIN_NAMES, MINIMUM_DOMAINS, Size, SpeedupRow, SplitBy, Unit, Verdict
+from analysis.measures.verdicts import judge
 from analysis.report import findings
 from core.domain import Comparison, Role
 from tests.cells import examples
@@ -491,6 +492,40 @@ def test_providers_are_the_unit_where_their_effects_differ() -> None:
     plain = speedup_row([dataclasses.replace(each, splits={}) for each in samples], AB)
     assert (plain.typical.unit, plain.typical.units) == (Unit.DOMAIN, 60)
     assert plain.typical.low is not None and plain.typical.low > 1.05
+
+
+def of_providers(*parts: tuple[int, float], noise: float = 0.01) -> SpeedupRow:
+    """A row of providers with so many domains and so large a speed-up of A."""
+    rng, samples = np.random.default_rng(1), []
+    for number, gain in enumerate(gain for count, gain in parts for _ in range(count)):
+        samples += planned(1.0, float(rng.lognormal(0, noise)) * gain, f"d{number}")
+    names = [f"P{number}" for number, (count, _) in enumerate(parts) for _ in range(2 * count)]
+    own = [dataclasses.replace(one, splits={SplitBy.PROVIDER: name}) for one, name in zip(samples, names, strict=True)]
+    (row,) = judge([speedup_row(own, AB)])
+    return row
+
+
+def test_a_direction_of_most_domains_and_not_of_most_providers_is_undecided() -> None:
+    """One provider with most domains, and several small ones that lose: the test is over domains."""
+    row = of_providers((60, 1.1), *[(2, 0.92)] * 12)
+    assert (row.typical.unit, row.verdict, row.size) == (Unit.PROVIDER, Verdict.UNDECIDED, None)
+    assert row.typical.high is not None and row.typical.high < 1 and row.typical.over_domains is not None
+    assert row.typical.over_domains > 1.05 and row.median.low is not None and row.median.low > 1.05
+    assert row.q is not None and row.q < 0.001
+    sentence = findings.findings([row])[0].sentence
+    assert sentence.startswith("Undecided: ") and "may be chance" not in sentence
+    assert "counting each provider once, and 1.0" in sentence and "It depends on the providers." in sentence
+    same = of_providers((60, 1.1), *[(2, 1.05)] * 12)
+    assert (same.typical.unit, same.verdict, same.size) == (Unit.PROVIDER, Verdict.FASTER, Size.AT_LEAST)
+
+
+def test_providers_that_differ_are_not_equivalent() -> None:
+    row = of_providers((40, 1.0), (5, 1.1), (5, 0.9), noise=0.002)
+    assert row.typical.unit is Unit.PROVIDER and row.median.low90 is not None and row.median.low90 > 0.99
+    assert row.p_equivalence is not None and row.p_equivalence < 0.05
+    assert row.verdict is Verdict.UNDECIDED
+    # They differ, and by less than what counts.
+    assert of_providers((20, 1.0), (20, 1.004), (20, 0.996), noise=0.002).verdict is Verdict.EQUIVALENT
 
 
 def test_byte_budgets_are_compared_at_the_same_byte() -> None:
