@@ -6,7 +6,6 @@ Sizes are those of bodies on the wire, for a client that accepts gzip.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,13 +14,10 @@ from urllib.parse import urlsplit, urlunsplit
 from core.domain import ObjectKind
 from crawler.links import Embedded, embedded, ending, of_style_sheet
 from crawler.policy import RefusedError
-from crawler.visit import CrawlOutcome, CrawlReply, CrawlRequest, DomainVisit, RequestPurpose
+from crawler.visit import CrawlOutcome, CrawlReply, CrawlRequest, DomainVisit, RequestPurpose, unpacked
 
 COUNTED_BYTES = 5_000_000
 """Bytes of a body without Content-Length that are counted, at most; also of a page that is read."""
-
-MOST_TEXT_BYTES = 5_000_000
-"""Bytes of a page or style sheet that are unpacked, at most: gzip packs zeros a thousand to one."""
 
 _GET_ONLY = (200, 204, 403, 405, 500, 501)
 """Status of a HEAD after which a GET may do better."""
@@ -56,20 +52,6 @@ def _head_may_err(mime_type: str, ask: CrawlRequest) -> bool:
     """
     packed = mime_type in _PACKED_IMAGES or mime_type.endswith(("woff", "woff2"))
     return not (ask.encoded or packed)
-
-
-def unpacked(body: bytes, ask: CrawlRequest) -> bytes:
-    """The text of a body. Raises RefusedError if it is packed by anything but gzip, or unpacks to too much."""
-    if not ask.encoded:
-        return body
-    unpacker = zlib.decompressobj(wbits=31)  # gzip
-    try:
-        text = unpacker.decompress(body, MOST_TEXT_BYTES)
-    except zlib.error as error:
-        raise RefusedError(CrawlOutcome.PROTOCOL_ERROR, f"{ask.url} cannot be unpacked: {error}") from None
-    if unpacker.unconsumed_tail:
-        raise RefusedError(CrawlOutcome.PROTOCOL_ERROR, f"{ask.url} unpacks to more than {MOST_TEXT_BYTES:,} bytes")
-    return text
 
 
 @dataclass(slots=True, kw_only=True)

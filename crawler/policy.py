@@ -120,10 +120,12 @@ class Robots:
         return not self.unreachable and bool(self._rules.can_fetch(url, AGENT))
 
 
-def from_reply(status: int, body: bytes) -> Robots:
-    """RFC 9309, section 2.3.1: 2xx is parsed, 4xx means no rules, anything else disallows everything."""
+def from_reply(status: int, body: bytes, *, is_cut: bool = False) -> Robots:
+    """RFC 9309, section 2.3.1: 2xx is parsed, 4xx means no rules; anything else, and a body that broke off before what
+    must be parsed, disallows everything."""
     if 200 <= status < 300:
-        return Robots(body[:MAX_BYTES].decode("utf-8", "replace"))
+        whole = not is_cut or len(body) >= MAX_BYTES
+        return Robots(body[:MAX_BYTES].decode("utf-8-sig", "replace") if whole else None)
     return Robots("" if 400 <= status < 500 else None)
 
 

@@ -9,6 +9,7 @@ page, and be allowed by robots.txt.
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -43,9 +44,9 @@ class CrawlOutcome(StrEnum):
     TLS_ERROR = "tls_error"
     HTTP_STATUS = "http_status"
     OFF_DOMAIN = "off_domain"
-    """The start page redirects to another domain, scheme or port."""
+    """The start page, or its robots.txt, redirects to another domain, scheme or port."""
     OTHER_ADDRESS = "other_address"
-    """The start page redirects to another server, or another server answered."""
+    """The start page, or its robots.txt, redirects to another server, or another server answered."""
     TOO_MANY_REDIRECTS = "too_many_redirects"
     TIME_BUDGET = "time_budget"
     PROTOCOL_ERROR = "protocol_error"
@@ -53,8 +54,16 @@ class CrawlOutcome(StrEnum):
     """A bug of Upshift, triggered by this domain; please report the detail."""
 
 
-NO_HTTP = (CrawlOutcome.TIMEOUT, CrawlOutcome.CONNECTION_FAILED, CrawlOutcome.TLS_ERROR, CrawlOutcome.PROTOCOL_ERROR)
-"""Outcomes after which no page of the host can be fetched."""
+NO_PAGES = (
+    *(CrawlOutcome.TIMEOUT, CrawlOutcome.CONNECTION_FAILED, CrawlOutcome.TLS_ERROR, CrawlOutcome.PROTOCOL_ERROR),
+    *(CrawlOutcome.OFF_DOMAIN, CrawlOutcome.OTHER_ADDRESS),
+)
+"""Outcomes of robots.txt which its host's pages most likely have, too."""
+
+PORTS = {"http": 80, "https": 443}
+
+MOST_TEXT_BYTES = 5_000_000
+"""Bytes of a page, style sheet or robots.txt that are unpacked, at most: gzip packs zeros a thousand to one."""
 
 
 class RequestPurpose(StrEnum):
@@ -108,6 +117,20 @@ class CrawlReply:
     address: str | None
     stopped: bool
     """We stopped it, or the server broke off: more would have come."""
+
+
+def unpacked(body: bytes, ask: CrawlRequest) -> bytes:
+    """The text of a body. Raises RefusedError if it is packed by anything but gzip, or unpacks to too much."""
+    if not ask.encoded:
+        return body
+    unpacker = zlib.decompressobj(wbits=31)  # gzip
+    try:
+        text = unpacker.decompress(body, MOST_TEXT_BYTES)
+    except zlib.error as error:
+        raise RefusedError(CrawlOutcome.PROTOCOL_ERROR, f"{ask.url} cannot be unpacked: {error}") from None
+    if unpacker.unconsumed_tail:
+        raise RefusedError(CrawlOutcome.PROTOCOL_ERROR, f"{ask.url} unpacks to more than {MOST_TEXT_BYTES:,} bytes")
+    return text
 
 
 Fetch = Callable[[CrawlRequest], Awaitable[CrawlReply]]
@@ -255,7 +278,7 @@ class DomainVisit:
         """Why a URL is out of scope, as far as its text shows; None if it is not."""
         start = urlsplit(self.limits.start.format(domain=self.domain))
         parts = urlsplit(url)
-        if (parts.scheme, parts.port) != (start.scheme, start.port):
+        if (parts.scheme, parts.port or PORTS[parts.scheme]) != (start.scheme, start.port or PORTS[start.scheme]):
             return RefusedError(CrawlOutcome.OFF_DOMAIN, f"{url} has another scheme or port")
         if registered_domain(parts.hostname or "") != registered_domain(start.hostname or ""):
             return RefusedError(CrawlOutcome.OFF_DOMAIN, f"{parts.hostname} is another domain")
@@ -302,25 +325,36 @@ class DomainVisit:
         return None
 
     async def _read_robots(self, url: str) -> Robots:
-        """robots.txt of the URL's host; up to five redirects on the same domain and address are followed (RFC 9309)."""
+        """robots.txt of the URL's host; up to five redirects on the same domain and address are followed.
+
+        Rules that are elsewhere hold, too, and we do not go there, so we keep out; only after more than five redirects
+        may the file count as unavailable (RFC 9309, section 2.3.1.2).
+        """
         target = urljoin(url, "/robots.txt")
         for _ in range(MAX_REDIRECTS + 1):
             try:
-                _, reply = await self._request(target, RequestPurpose.ROBOTS, None)
+                ask, reply = await self._request(target, RequestPurpose.ROBOTS, None)
+                location = reply.headers.get("location")
+                if not 300 <= reply.status < 400 or location is None:
+                    return from_reply(reply.status, unpacked(reply.body, ask), is_cut=reply.stopped)
+                target = await self._robots_elsewhere(target, location)
             except RefusedError as error:
                 if error.cause == CrawlOutcome.BLOCKED:
                     raise
-                if error.cause in NO_HTTP and not self._robots:
-                    raise  # the start page would fail as well, and its cause says more than "no robots.txt"
+                if error.cause in NO_PAGES and not self._robots:
+                    raise  # the start page would most likely fail as well, and the cause says more than "no robots.txt"
                 return Robots(None)
-            location = reply.headers.get("location")
-            if not 300 <= reply.status < 400 or location is None:
-                return from_reply(reply.status, reply.body)
-            following = normal(target, location)
-            if following is None or self._fault(following) is not None or await self._elsewhere(following):
-                return Robots("")  # a redirect that we do not follow counts as unavailable: no rules (section 2.3.1.2)
-            target = following
         return Robots("")
+
+    async def _robots_elsewhere(self, target: str, location: str) -> str:
+        """The URL to which robots.txt redirects. Raises RefusedError if we do not go there."""
+        following = normal(target, location)
+        if following is None:
+            raise RefusedError(CrawlOutcome.PROTOCOL_ERROR, f"{target} redirects to what is not a URL")
+        refused = self._fault(following) or await self._elsewhere(following)
+        if refused is not None:
+            raise RefusedError(refused.cause, f"robots.txt redirects: {refused.detail}")
+        return following
 
     async def _request(self, url: str, want: RequestPurpose, robots: Robots | None) -> tuple[CrawlRequest, CrawlReply]:
         ask = CrawlRequest(

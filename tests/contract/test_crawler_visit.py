@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import itertools
 import json
 import os
@@ -20,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import dns.message
 import dns.rcode
@@ -35,7 +37,8 @@ from core.files import store
 from core.untrusted import registered_domain
 from crawler import policy
 from crawler.links import extract
-from crawler.policy import Robots, Throttle, from_reply
+from crawler.policy import MAX_BYTES, Robots, Throttle, from_reply
+from crawler.visit import CrawlLimits, DomainVisit
 from tests.cells import cells
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -174,6 +177,32 @@ def closed(site: Site, host: str) -> None:
     site.give(200, b"User-agent: *\nDisallow: /\n", "text/plain")
 
 
+def packed(site: Site, host: str) -> None:
+    """Packs its rules unasked."""
+    site.give(200, gzip.compress(b"User-agent: *\nDisallow: /\n"), "text/plain", Content_Encoding="gzip")
+
+
+def marked(site: Site, host: str) -> None:
+    """A byte order mark comes before its rules."""
+    site.give(200, b"\xef\xbb\xbfUser-agent: *\nDisallow: /\n", "text/plain")
+
+
+def brokenoff(site: Site, host: str) -> None:
+    """robots.txt ends before its rules."""
+    if site.path == "/robots.txt":
+        site.give(200, b"User-agent: *\n", "text/plain", length=False, Content_Length="1000")
+    else:
+        site.page("/f.iso")
+
+
+def outside(site: Site, host: str) -> None:
+    """The rules are at another domain."""
+    if site.path == "/robots.txt":
+        site.give(301, b"", Location=f"http://plain1.example:{site.port()}/robots.txt")
+    else:
+        site.page("/f.iso")
+
+
 def fivexx(site: Site, host: str) -> None:
     site.give(503 if site.path == "/robots.txt" else 200, b"")
 
@@ -252,7 +281,10 @@ KINDS: dict[str, Callable[[Site, str], None]] = {
     name: value for name, value in list(globals().items())
     if callable(value) and getattr(value, "__code__", None) and value.__code__.co_varnames[:2] == ("site", "host")
 }  # fmt: skip
-OWN_ROBOTS = {"robots", "closed", "fivexx", "slowly", "hangs", "leaving", "farrobots", "wwwfar", "otherwise"}
+OWN_ROBOTS = {
+    *("robots", "closed", "packed", "marked", "brokenoff", "outside", "fivexx", "slowly", "hangs", "leaving"),
+    *("farrobots", "wwwfar", "otherwise"),
+}
 
 
 def address_of(name: str) -> str | None:
@@ -388,9 +420,9 @@ def test_every_planted_file_is_found_and_no_rule_is_broken(world: World, tmp_pat
     assert facts["outcomes"] == {
         "found": 7,
         "no_file": 3,  # private, toolarge, encoded
-        "robots_disallowed": 2,
-        "robots_unreachable": 1,
-        "off_domain": 1,
+        "robots_disallowed": 4,
+        "robots_unreachable": 2,
+        "off_domain": 2,
         "http_status": 1,
         "protocol_error": 2,
         "timeout": 1,
@@ -435,8 +467,8 @@ def check_the_logs(world: World) -> None:
         assert log.of(host)[0] == ("GET", "/robots.txt")
         assert log.of(host).count(("GET", "/robots.txt")) == 1
     assert not [path for _, path in log.of("robots.example") if path.startswith("/secret")]
-    assert log.of("closed.example") == [("GET", "/robots.txt")]
-    assert log.of("fivexx.example") == [("GET", "/robots.txt")]
+    for name in ("closed", "packed", "marked", "brokenoff", "outside", "fivexx"):
+        assert log.of(f"{name}.example") == [("GET", "/robots.txt")]
     assert not log.of("blockedsite.example")
     assert not log.of("elsewhere.private.example")
     assert not log.of("10.0.0.1")
@@ -554,6 +586,17 @@ def test_whoever_opts_out_while_it_runs_is_left_alone(world: World, tmp_path: Pa
     assert outcomes["blocked"] + outcomes.get("found", 0) == 90
 
 
+def test_a_scheme_s_own_port_may_be_written() -> None:
+    nothing: Any = None
+    visit = DomainVisit(
+        domain="a.example", limits=CrawlLimits(), fetch=nothing, resolver=nothing, pins=nothing, blocks=nothing,
+        pace=nothing,
+    )  # fmt: skip
+    assert visit._fault("https://www.a.example:443/") is visit._fault("https://a.example/x") is None
+    for other in ("https://a.example:80/", "http://a.example/", "http://a.example:443/"):
+        assert "has another scheme or port" in str(visit._fault(other))
+
+
 def test_robots_by_our_own_name() -> None:
     rules = from_reply(200, b"User-agent: *\nDisallow: /\n\nUser-agent: Upshift\nDisallow: /x\nCrawl-delay: 3")
     assert rules.allows("https://a.example/y")
@@ -562,6 +605,8 @@ def test_robots_by_our_own_name() -> None:
     assert from_reply(404, b"").allows("https://a.example/")
     assert not from_reply(500, b"").allows("https://a.example/")
     assert from_reply(200, b"\xff\xfe\x00garbage").allows("https://a.example/")
+    assert not from_reply(200, b"User-agent: *\n", is_cut=True).allows("https://a.example/")
+    assert from_reply(200, b"#" * MAX_BYTES, is_cut=True).allows("https://a.example/"), "the rest need not be read"
     assert not Robots(None).allows("https://a.example/")
 
 
