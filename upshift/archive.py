@@ -8,28 +8,21 @@
 
 Logs, locks and ledgers stay out, as do captures unless they are asked for: what was found in them is in the journals.
 
-With pseudonyms, domains, addresses, prefixes and URLs are keyed hashes; journals, captures and what describes targets
-and paths are removed, and what servers said is emptied. AS numbers, providers and all numbers stay, so tables are the
-same.
+With pseudonyms (`archive_names`), domains, addresses, prefixes and URLs are keyed hashes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import filecmp
-import hashlib
-import hmac
-import ipaddress
 import os
-import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import upshift
 from analysis import api
@@ -38,7 +31,7 @@ from analysis.evidence.campaign import ENVIRONMENT, SUPERSEDED
 from analysis.evidence.rows import ENGINE
 from analysis.evidence.sources import DOWNLOADS
 from core.errors import PlaceError, UsageError
-from core.files import bag, description, disk, store
+from core.files import bag, description, disk
 from core.files.config import build, read_json
 from core.files.journal import FILE_NAME as JOURNAL
 from core.files.journal import open_journals
@@ -47,94 +40,7 @@ from core.terminal import Progress
 from core.untrusted import last_line
 from downloader.execution.journal import Journal
 from downloader.factors import ALL as FACTORS
-from upshift import archive_pages
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-_REMOVED = ("vantage", "targets", "lab.json")
-
-_NAMES = ("domain", "url", "server_ip", "local_ip", "prefix")
-"""Columns whose values are replaced."""
-
-_EMPTIED = (
-    *("failure_detail", "void_detail", "host_disturbance_detail", "treatment_detail", "identity_detail", "detail"),
-    *("content_type", "response_headers", "cnames", "etag", "edge", "transport_detail", "server_end"),
-    *("body_sha256", "capture"),
-)
-"""Columns that are emptied: free text, and what a server can be recognized by."""
-
-_ADDRESS = re.compile(r"[0-9A-Fa-f:.]*[.:][0-9A-Fa-f:.]+(?:/[0-9]{1,3})?")
-
-
-def pseudonym(value: str, key: bytes) -> str:
-    """A name for a name: HMAC-SHA-256 (RFC 2104), the first 16 hexadecimal digits."""
-    return hmac.new(key, value.encode(), hashlib.sha256).hexdigest()[:16]
-
-
-def replace_names(folder: Path, key: bytes) -> None:
-    """Replaces the names in a folder's tables and documents, and removes what is made of them."""
-    for name in _REMOVED:
-        path = folder / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    names: dict[str, str] = {}
-    for file, kind in ((SUPERSEDED, "superseded"), (DOWNLOADS, "downloads")):
-        table = store.read_table(folder / file, kind)
-        for column in _NAMES:
-            if column in table.column_names:
-                names |= {value: _form(column)(pseudonym(value, key)) for value in _values(table, column)}
-        store.write_table(folder / file, kind, _replaced(table, names))
-    for file in (ENVIRONMENT, description.FILE_NAME):
-        disk.write_json(folder / file, _in_document(read_json(folder / file), names, key))
-
-
-def _form(column: str) -> Callable[[str], str]:
-    """A pseudonym as a value of a column: of a domain that cannot exist (RFC 2606)."""
-    return {"domain": "{}.invalid".format, "url": "https://{}.invalid/".format}.get(column, str)
-
-
-def _values(table: pa.Table, column: str) -> Iterable[str]:
-    return (value for value in table.column(column).unique().to_pylist() if value)
-
-
-def _replaced(table: pa.Table, names: Mapping[str, str]) -> pa.Table:
-    import pyarrow as pa
-
-    for index, field in enumerate(table.schema):
-        if field.name in _NAMES:
-            column = [names.get(value) for value in table.column(field.name).to_pylist()]
-            table = table.set_column(index, field, pa.array(column, type=field.type))
-        elif field.name in _EMPTIED:
-            table = table.set_column(index, field, pa.nulls(table.num_rows, field.type))
-    return table
-
-
-def _in_document(value: Any, names: Mapping[str, str], key: bytes) -> Any:
-    """A JSON document with every known name, and every address in it, replaced."""
-    longest_first = sorted(names, key=lambda name: (-len(name), name))
-    known = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
-
-    def replace(text: str) -> str:
-        text = known.sub(lambda match: names[match[0]], text)
-        return _ADDRESS.sub(lambda match: pseudonym(match[0], key) if _is_address(match[0]) else match[0], text)
-
-    def walk(part: Any) -> Any:
-        if isinstance(part, dict):
-            return {replace(name): walk(entry) for name, entry in part.items()}
-        if isinstance(part, list):
-            return [walk(entry) for entry in part]
-        return replace(part) if isinstance(part, str) else part
-
-    return walk(value)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_network(text, strict=False)
-    except ValueError:
-        return False
-    return True
-
+from upshift import archive_names, archive_pages
 
 DOCUMENT = "archive.json"
 MADE = ("tables", "figures", "report")
@@ -231,11 +137,13 @@ def pack(
             names=names,
             kept=sum(_inspect(part / bag.PAYLOAD / name, progress) for name in homes),
         )
+        hidden: set[str] = set()
         if names is Identities.HASH:
             for name in homes:
-                replace_names(part / bag.PAYLOAD / name, key)
+                hidden |= archive_names.replace_names(part / bag.PAYLOAD / name, key)
         make_results(part / bag.PAYLOAD, contents.folders)
         disk.write_json(part / bag.PAYLOAD / DOCUMENT, asdict(contents))
+        archive_names.refuse_names(part / bag.PAYLOAD, hidden)
         software = _software(part / bag.PAYLOAD / "software")
         archive_pages.write(part / bag.PAYLOAD, contents.folders, asdict(contents), credits, software, now)
         bag.write(part, archive_pages.bag_info(credits, now))

@@ -1,0 +1,55 @@
+"""A hashed archive: no name of a row, of a target without one, or of a document's text stays readable."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import UsageError
+from core.files import description
+from tests.unit.analysis_factory import make_download, make_superseded, write_campaign
+from upshift.archive_names import refuse_names, replace_names
+
+KEY = bytes(32)
+
+
+TEXTS = {
+    "answered by 192.0.2.7.": "192.0.2.7",
+    "192.0.2.7:443": "192.0.2.7",
+    "eth0:192.0.2.7, then": "192.0.2.7",
+    "::ffff:192.0.2.7:443": "192.0.2.7",
+    "198.51.100.0/24.": "198.51.100",
+    "[2001:db8::7]:443": "2001:db8",
+    "it is 2001:db8::7.": "2001:db8",
+    "2001:db8::7: refused": "2001:db8",
+    "address:2001:db8:0:0:0:0:0:7": "2001:db8",
+    "2001:db8:0:0:0:0:0:7:443": "2001:db8",
+    "2001:db8::.": "2001:db8",
+}
+"""Texts, and what must not be left of the address in them."""
+
+
+def test_names_without_rows_and_addresses_in_text_are_replaced(tmp_path: Path) -> None:
+    environment = {"said": list(TEXTS), "at": "12:30:00 of 6.1.0-3"}
+    rows: dict[str, Any] = {"environment": environment, "superseded": [make_superseded()]}
+    folder = write_campaign(tmp_path / "c", [make_download()], **rows)
+    described = description.read(folder)
+    description.write(folder, dataclasses.replace(described, without_http3=("no-row.example", "www.a.example")))
+    names = replace_names(folder, KEY)
+    assert {"no-row.example", "www.a.example"} <= names
+    written = description.read(folder).without_http3
+    assert len(written) == 2 and all(name.endswith(".invalid") for name in written)
+    environment = json.loads((folder / "environment.json").read_text())
+    left = [text for text, address in zip(environment["said"], TEXTS.values(), strict=True) if address in text]
+    assert not left and environment["at"] == "12:30:00 of 6.1.0-3"
+
+
+def test_a_name_that_is_left_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "archive.json").write_text(json.dumps({"folders": ["www.a.example"]}))
+    refuse_names(tmp_path, {"www.b.example"})
+    with pytest.raises(UsageError, match=r"archive\.json would have the name www\.a\.example"):
+        refuse_names(tmp_path, {"www.b.example", "www.a.example"})
