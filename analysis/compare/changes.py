@@ -58,7 +58,9 @@ class Members:
 
     unit: Ints
     """Index into the units of both campaigns."""
-    are: Mask
+    sure: Mask
+    possible: Mask
+    """With those of which only bounds are known that allow it."""
 
 
 class ChangedQuantity(StrEnum):
@@ -175,7 +177,8 @@ def busy(data: Dataset) -> set[str]:
 
 def _faster(speedups: Values) -> Members:
     """Whether each run's speed-up is above 1. A bound excludes its own value, so one of exactly 1 decides."""
-    return Members(speedups.unit, (speedups.low >= 0) & (speedups.high > 0))
+    possible = speedups.high > 0
+    return Members(speedups.unit, (speedups.low >= 0) & possible, possible)
 
 
 def units(data: Dataset) -> tuple[list[Unit], Ints]:
@@ -212,7 +215,8 @@ class _Side:
         """Whether each download is ok; without those of void runs."""
         rows = np.flatnonzero(self._data.downloads.configuration.are(configuration) & self._counted)
         unit = self._unit_of_run[self._data.downloads.run[rows]]
-        return Members(unit, self._data.downloads.outcome[rows].are(Outcome.OK))
+        ok = self._data.downloads.outcome[rows].are(Outcome.OK)
+        return Members(unit, ok, ok)
 
     def costs(self, configuration: str) -> Values:
         """Logs of the costs of a configuration."""
@@ -280,41 +284,64 @@ def _level(bounds: Floats, of_domain: Ints, count: int) -> float | None:
 
 
 def _share(name: str, quantity: ChangedQuantity, a: Members, b: Members, domains: Ints, *, gates: bool) -> Change:
-    """The difference of two paired shares; its interval from those of the two and the correlation of domains.
-
-    R. G. Newcombe, "Improved confidence intervals for the difference between binomial proportions based on paired
-    data", Statistics in Medicine 17, 1998, method 10.
-    """
+    """The difference of two paired shares, with the lowest and highest ends that the bounds of either allow."""
     numbers, of_domain, count = _both(a.unit, b.unit, domains)
     if not count:
         return Change(name=name, quantity=quantity, gates=gates, domains=0)
-    shares, ends, of_domains = [], [], []
-    for side, unit in zip((a, b), numbers, strict=True):
-        sizes = np.bincount(of_domain[unit[unit >= 0]])
-        counts = np.bincount(of_domain[unit[(unit >= 0) & side.are]], minlength=count)
-        shares.append(float(counts.sum() / sizes.sum()))
-        of_domains.append(counts / sizes)
-        if count >= MINIMUM_DOMAINS:
-            lows, highs = share_intervals(counts[:, None], sizes)
-            ends.append((float(lows[0]), float(highs[0])))
-    moved = shares[1] - shares[0]
-    low = high = None
-    if ends:
-        phi = _correlation(*of_domains)
-        low = moved - _distance(shares[1] - ends[1][0], ends[0][1] - shares[0], phi)
-        high = moved + _distance(ends[1][1] - shares[1], shares[0] - ends[0][0], phi)
-    difference = of_domains[1] - of_domains[0]
+    (least_a, most_a), (least_b, most_b) = (
+        [_Counts.of(are[unit >= 0], of_domain[unit[unit >= 0]], count) for are in (side.sure, side.possible)]
+        for side, unit in zip((a, b), numbers, strict=True)
+    )
+    sides = ((least_a, most_a), (least_b, most_b))
+    known = [least.share if least.share == most.share else None for least, most in sides]
+    enough = count >= MINIMUM_DOMAINS
     return Change(
         name=name,
         quantity=quantity,
         gates=gates,
         domains=count,
-        a=shares[0],
-        b=shares[1],
-        change=moved,
-        low=low,
-        high=high,
-        p=signed_rank(difference, difference),
+        a=known[0],
+        b=known[1],
+        change=None if known[0] is None or known[1] is None else known[1] - known[0],
+        low=_difference(most_a, least_b)[0] if enough else None,
+        high=_difference(least_a, most_b)[1] if enough else None,
+        p=signed_rank(least_b.of_domains - most_a.of_domains, most_b.of_domains - least_a.of_domains),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Counts:
+    """How many of each domain's downloads, or pairs, belong to a share."""
+
+    counts: Ints
+    sizes: Ints
+
+    @classmethod
+    def of(cls, are: Mask, of_domain: Ints, count: int) -> _Counts:
+        return cls(np.bincount(of_domain[are], minlength=count), np.bincount(of_domain, minlength=count))
+
+    @property
+    def share(self) -> float:
+        return float(self.counts.sum() / self.sizes.sum())
+
+    @property
+    def of_domains(self) -> Floats:
+        return self.counts / self.sizes
+
+
+def _difference(a: _Counts, b: _Counts) -> tuple[float, float]:
+    """The interval of b's share minus a's, from the intervals of the two and the correlation of domains.
+
+    R. G. Newcombe, "Improved confidence intervals for the difference between binomial proportions based on paired
+    data", Statistics in Medicine 17, 1998, method 10.
+    """
+    moved, phi = b.share - a.share, _correlation(a.of_domains, b.of_domains)
+    (a_low, a_high), (b_low, b_high) = (
+        (float(end[0]) for end in share_intervals(side.counts[:, None], side.sizes)) for side in (a, b)
+    )
+    return (
+        moved - _distance(b.share - b_low, a_high - a.share, phi),
+        moved + _distance(b_high - b.share, a.share - a_low, phi),
     )
 
 

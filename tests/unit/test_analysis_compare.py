@@ -194,6 +194,22 @@ def test_shares_of_faster_pairs_move(tmp_path: Path) -> None:
     assert not row(made, "BL2 vs BL", ChangedQuantity.SPEEDUP).gates
 
 
+def test_undecided_pairs_move_no_share(tmp_path: Path) -> None:
+    def cut(arguments: dict[str, Any]) -> None:
+        if arguments["configuration"] in ("BL", "WS") and arguments["domain"] < "d06":
+            arguments |= {"outcome": "censored", "failure": "time_budget", "budget_s": 10.0, "last_byte_s": 10.0}
+
+    made = compared(tmp_path, downloads(1), downloads(2, cut))
+    back = result.compare(made.b, made.a, threshold=0.05)
+    change, other = (row(one, "WS vs BL", ChangedQuantity.FASTER) for one in (made, back))
+    # Of 14 domains at least 8 are still faster, perhaps all: neither campaign is better.
+    assert (change.a, change.b, change.change, change.p) == (1.0, None, None, 1.0)
+    assert change.low is not None and change.high is not None and change.low < 8 / 14 - 1 and change.high > 0
+    assert change.verdict is ChangeVerdict.UNDECIDED
+    assert (other.a, other.b, other.verdict) == (None, 1.0, ChangeVerdict.UNDECIDED)
+    assert ["WS vs BL", "faster", "14", "100.0", "?"] in [cells[:5] for cells in made.cells()]
+
+
 def test_only_common_targets_count_and_the_others_are_told(tmp_path: Path) -> None:
     extra = [make_download(domain="only-b.example", configuration=name, last_byte_s=90.0) for name in NAMES]
     made = compared(tmp_path, downloads(1, domains=15), [*downloads(2), *extra])
