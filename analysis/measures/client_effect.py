@@ -62,10 +62,8 @@ def client_effects(design: Design, samples: Samples) -> list[ClientEffectRow]:
     rows = []
     if len(quic) > 1:
         rows += [_row(Effect.CLIENT, name, "median", pairs) for name, pairs in _over_median(samples, quic).items()]
-        known = {row.name: row.median.value for row in rows if row.median.value is not None}
-        if len(known) > 1:
-            slowest, fastest = max(known, key=lambda name: known[name]), min(known, key=lambda name: known[name])
-            rows.append(_row(Effect.RANGE, slowest, fastest, _times(samples, slowest, fastest)))
+        if ends := _ends(rows):
+            rows.append(_row(Effect.RANGE, *ends, _times(samples, *ends)))
     for name in quic:
         if (tcp := _tcp_of_family(design, name)) is not None:
             rows.append(_row(Effect.TRANSPORT, name, tcp, _times(samples, name, tcp)))
@@ -73,6 +71,19 @@ def client_effects(design: Design, samples: Samples) -> list[ClientEffectRow]:
         return []
     floors = [one for one in design.comparisons if one.role is Role.NOISE_FLOOR]
     return rows + [_row(Effect.NOISE_FLOOR, c.config, c.vs, _times(samples, c.config, c.vs)) for c in floors]
+
+
+def _ends(rows: Sequence[ClientEffectRow]) -> tuple[str, str] | None:
+    """The slowest and the fastest client; None where the bounds of censored medians leave open which they are."""
+    known = [(row.name, row.median.least, row.median.most) for row in rows]
+    bounds = {name: (least, most) for name, least, most in known if least is not None and most is not None}
+    if len(bounds) < 2:
+        return None
+    slowest = max(bounds, key=lambda name: bounds[name][0])
+    fastest = min(bounds.keys() - {slowest}, key=lambda name: (bounds[name][1], name))
+    is_slowest = all(bounds[slowest][0] >= most for name, (_, most) in bounds.items() if name != slowest)
+    is_fastest = all(bounds[fastest][1] <= least for name, (least, _) in bounds.items() if name != fastest)
+    return (slowest, fastest) if is_slowest and is_fastest else None
 
 
 def against_tcp(design: Design) -> list[Comparison]:

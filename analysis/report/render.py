@@ -277,11 +277,19 @@ def dose_cells(rows: Sequence[DoseRow]) -> Cells:
 
 
 def change_text(median: Median) -> str:
-    """A ratio of times as a change: `+4.2 % [+3.1, +5.0]`, without the interval if there is none; `–` if unknown."""
-    if median.value is None or math.isinf(median.value):
+    """A ratio of times as a change: `+4.2 % [+3.1, +5.0]`, without the interval if there is none; `> +354.5 %` if
+    censored downloads leave only a bound; `–` if unknown."""
+    if median.value is None:
+        return _bound_text(median.least, median.most)
+    if math.isinf(median.value):
         return "–"
     ends = [f"{100 * (end - 1):+.1f}" for end in (median.low, median.high) if end is not None and math.isfinite(end)]
     return f"{100 * (median.value - 1):+.1f} %" + (f" [{', '.join(ends)}]" if len(ends) == 2 else "")
+
+
+def _bound_text(least: float | None, most: float | None) -> str:
+    known = {sign: 100 * (end - 1) for sign, end in ((">", least), ("<", most)) if end and math.isfinite(end)}
+    return ", ".join(f"{sign} {end:+.1f} %" for sign, end in known.items()) or "–"
 
 
 def client_effect_cells(rows: Sequence[ClientEffectRow]) -> Cells:

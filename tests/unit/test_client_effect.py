@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from analysis import api
 from analysis.measures import dataset
 from analysis.measures.client_effect import ClientEffectRow, Effect, against_tcp
+from analysis.report.findings import client_effect_sentence
 from core.domain import Comparison, Role, Transport
 from core.files import description
 from tests.unit.analysis_factory import make_download, write_campaign
@@ -38,8 +40,11 @@ COMPARISONS = (
 DOMAINS, QUIC_FACTOR, NOISE = 12, 0.9, 0.003
 
 
-def campaign(folder: Path, *, clients: tuple[str, ...] = tuple(CLIENTS), **slower: float) -> dataset.Dataset:
-    """A campaign in which QUIC takes 0.9 of TCP's time, and some clients a factor more than that."""
+def campaign(
+    folder: Path, *, clients: tuple[str, ...] = tuple(CLIENTS), cut: tuple[str, ...] = (), **slower: float
+) -> dataset.Dataset:
+    """A campaign in which QUIC takes 0.9 of TCP's time, and some clients a factor more than that; the first three of
+    four downloads of those in `cut` run into their budgets at the end."""
     rng, rows = np.random.default_rng(5), []
     for index in range(DOMAINS):
         for iteration in range(1, 5):
@@ -48,6 +53,8 @@ def campaign(folder: Path, *, clients: tuple[str, ...] = tuple(CLIENTS), **slowe
                 factor = (QUIC_FACTOR if http == "3" else 1.0) * slower.get(name.replace("-", "_"), 1.0)
                 time_s = (1 + index / 10) * factor * float(rng.lognormal(0, NOISE))
                 changes = {"domain": f"d{index}.example", "iteration": iteration, "position": position + 1}
+                if name in cut and iteration < 4:
+                    changes |= {"outcome": "censored", "failure": "time_budget", "budget_s": time_s}
                 quic = {"transport": "quic", "tls_s": None} if http == "3" else {}
                 rows.append(
                     make_download(
@@ -94,6 +101,19 @@ def test_a_slower_client_moves_its_own_row_and_not_the_transports(tmp_path: Path
     for key in ((Effect.TRANSPORT, "curl-h3"), (Effect.CLIENT, "quiche"), (Effect.CLIENT, "curl-h3")):
         assert ratio(planted[key]) == pytest.approx(ratio(plain[key]), rel=0.005)
     assert ratio(planted[Effect.NOISE_FLOOR, "quiche2"]) == ratio(plain[Effect.NOISE_FLOOR, "quiche2"])
+
+
+def test_a_client_of_which_only_a_bound_is_known_is_the_slowest(tmp_path: Path) -> None:
+    made = api.make_tables(campaign(tmp_path / "a", cut=("aioquic",), aioquic=5.0, quiche=1.1))
+    (found,) = [row for row in made.client_effects if row.what is Effect.RANGE]
+    assert (found.name, found.over, found.median.value) == ("aioquic", "curl-h3", None)
+    assert found.median.least == pytest.approx(5.0, abs=0.05)
+    assert re.search(
+        r"client > \+(39|40)\d\.\d % \(aioquic, the slowest of 3", client_effect_sentence(made.client_effects)
+    )
+    # If two are cut, or one that may also be in the middle, nobody knows which is the slowest.
+    for number, cut in enumerate((("aioquic", "quiche"), ("curl-h3",))):
+        assert Effect.RANGE not in {what for what, _ in effects(campaign(tmp_path / f"{number}", cut=cut, quiche=1.1))}
 
 
 def test_a_run_without_one_of_the_clients_has_no_median_of_clients(tmp_path: Path) -> None:
