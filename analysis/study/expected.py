@@ -30,7 +30,10 @@ class Compared:
     """Mean of the cell; NaN without a repetition that ended well."""
     n: int
     wrong: int
-    """Repetitions that differ, where each must be exact; else 0 or, if the mean is outside, 1."""
+    """Repetitions that differ or are censored, where each must be exact; else 0, or 1 if the mean is outside or, as a
+    repetition is censored, not known."""
+    censored: int
+    """Repetitions of which only a bound is known; the mean is that of the others."""
 
     @property
     def within(self) -> bool:
@@ -38,10 +41,10 @@ class Compared:
 
     @property
     def verdict(self) -> str:
-        return "missing" if not self.n else "within" if self.within else "outside"
+        return "missing" if not self.n and not self.wrong else "within" if self.within else "outside"
 
 
-COLUMNS = ("metric", "rule", "expected", "measured", "n", "wrong", "verdict")
+COLUMNS = ("metric", "rule", "expected", "measured", "n", "wrong", "censored", "verdict")
 
 
 def compare(flows: Flows) -> list[Compared]:
@@ -67,13 +70,13 @@ def _one(flows: Flows, cell: Cell, metric: str, rule: Rule, listed: float | None
     wanted = listed or 0.0
     if isinstance(rule, Tolerance):
         words, most = _tolerance(rule), rule.around(wanted) + ROUNDING * abs(wanted)
-        wrong = int(row.n > 0 and not abs(row.mean - wanted) <= most)
+        wrong = int(row.censored > 0 or (row.n > 0 and not abs(row.mean - wanted) <= most))
     elif isinstance(rule, str) and rule != "exact":
         words, others = f"each repetition's {rule}", flows.values(rule, cell)
-        wrong = _differing(values, others) if len(values) == len(others) else len(values)
+        wrong = row.censored + (_differing(values, others) if len(values) == len(others) else len(values))
     else:
         words, wanted = "each repetition", wanted if rule == "exact" else float(rule)
-        wrong = _differing(values, np.full(len(values), wanted))
+        wrong = row.censored + _differing(values, np.full(len(values), wanted))
     return Compared(
         cell=cell,
         metric=metric,
@@ -82,6 +85,7 @@ def _one(flows: Flows, cell: Cell, metric: str, rule: Rule, listed: float | None
         measured=row.mean,
         n=row.n,
         wrong=wrong,
+        censored=row.censored,
     )
 
 

@@ -188,10 +188,11 @@ def expected_sentence(rows: Sequence[Compared]) -> str:
 
 def expected_cells(data: Flows, rows: Sequence[Compared]) -> render.Cells:
     """Heading and rows; a value outside of its tolerance comes first."""
-    cells = [[*data.study.columns, "metric", "expected", "measured", "n", "differing", "tolerance", "verdict"]]
+    cells = [[*data.study.columns, "metric", "expected", "measured", "n", "differing", "censored"]]
+    cells[0] += ["tolerance", "verdict"]
     for row in sorted(rows, key=lambda row: row.within):
         place = [row.cell.texts.get(name, "") for name in data.study.columns]
-        values = [number(row.expected), number(row.measured), str(row.n), str(row.wrong), row.rule]
+        values = [number(row.expected), number(row.measured), str(row.n), str(row.wrong), str(row.censored), row.rule]
         cells.append([*place, row.metric, *values, row.verdict])
     return cells
 

@@ -228,6 +228,21 @@ def test_a_value_outside_of_its_tolerance_is_seen(metric: str, change, outside: 
     assert wrong == outside
 
 
+def test_a_censored_repetition_is_not_as_expected() -> None:
+    data = good(study(EMPTY))
+    key = ("segments", "1.2", "14480", "10")
+    sample = data.samples[key]
+    ok = {name: values[:7] for name, values in sample.ok.items()}
+    cut = Sample(ok=ok, repetitions=sample.repetitions[:7], censored_ms=(60_000.0,))
+    gone = Sample(censored_ms=(60_000.0,) * 8)
+    for one, n, wrong in ((cut, 7, 1), (gone, 0, 8)):
+        rows = expected.compare(dataclasses.replace(data, samples={**data.samples, key: one}))
+        outside = {row.metric: (row.n, row.wrong, row.censored) for row in rows if row.verdict == "outside"}
+        means = dict.fromkeys(("iw10_ms", "gain_ms"), (n, 1, 8 - n))
+        each = dict.fromkeys(("retransmissions", "drops", "flights"), (n, wrong, 8 - n))
+        assert outside == means | each and len([row for row in rows if not row.within]) == 5
+
+
 def test_a_gain_pairs_repetitions_of_equal_number() -> None:
     data = good(study(EMPTY))
     key = ("segments", "1.2", "14480", "10")
