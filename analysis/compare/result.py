@@ -201,20 +201,18 @@ class Result:
 
     @property
     def unmoved(self) -> tuple[Change, ...]:
-        """Rows of shares that are the same in both, of too few domains to exclude that they moved."""
+        """Rows of shares that none, or all, belong to in both, of too few domains to exclude that they moved."""
         return tuple(
             change
             for change in self.changes
             if change.quantity.is_share
             and change.verdict is ChangeVerdict.UNDECIDED
-            and change.a is not None
-            and change.a == change.b
+            and (change.a, change.b) in ((0.0, 0.0), (1.0, 1.0))
         )
 
     def sentence(self) -> str:
         """The answer."""
-        open_ = [change for change in self.changes if change not in self.unmoved]
-        undecided = sum(change.gates and change.verdict is ChangeVerdict.UNDECIDED for change in open_)
+        undecided = sum(change.gates and change.verdict is ChangeVerdict.UNDECIDED for change in self.changes)
         limit = f"{100 * self.threshold:g} %"
         if self.worse:
             names = ", ".join(f"{change.name} ({change.quantity})" for change in self.worse)
@@ -243,7 +241,8 @@ class Result:
         for change in self.unmoved:
             groups.setdefault((change.quantity, change.a or 0.0), []).append(change.name)
         for (quantity, share), names in groups.items():
-            yield f"The same in both, {quantity} of {100 * share:.1f} %: {', '.join(names)}."
+            what = f"{quantity} of {100 * share:.1f} % in both, but too few domains to exclude a change"
+            yield f"Undecided: {what}: {', '.join(names)}."
 
     def difference_cells(self) -> render.Cells:
         """Heading and rows of the differences."""

@@ -210,6 +210,21 @@ def test_undecided_pairs_move_no_share(tmp_path: Path) -> None:
     assert ["WS vs BL", "faster", "14", "100.0", "?"] in [cells[:5] for cells in made.cells()]
 
 
+def test_equal_shares_of_few_domains_are_undecided(tmp_path: Path) -> None:
+    def half(arguments: dict[str, Any], even: int) -> None:
+        if arguments["configuration"] == "WS" and int(arguments["domain"][1:3]) % 2 == even:
+            arguments["last_byte_s"] *= 3
+
+    made = compared(tmp_path, downloads(1, lambda one: half(one, 0)), downloads(2, lambda one: half(one, 1)))
+    change = row(made, "WS vs BL", ChangedQuantity.FASTER)
+    assert (change.a, change.b, change.verdict) == (0.5, 0.5, ChangeVerdict.UNDECIDED)
+    assert ["WS vs BL", "faster", "14", "50.0", "50.0"] in [cells[:5] for cells in made.cells()]
+    gates = [one for one in made.changes if one.gates]
+    undecided = sum(one.verdict is ChangeVerdict.UNDECIDED for one in gates)
+    assert f"Undecided: {undecided} of {len(gates)} rows." in made.sentence()
+    assert {(one.a, one.b) for one in made.unmoved} == {(0.0, 0.0), (1.0, 1.0)}
+
+
 def test_only_common_targets_count_and_the_others_are_told(tmp_path: Path) -> None:
     extra = [make_download(domain="only-b.example", configuration=name, last_byte_s=90.0) for name in NAMES]
     made = compared(tmp_path, downloads(1, domains=15), [*downloads(2), *extra])
@@ -264,7 +279,10 @@ def test_exit_codes_and_formats(tmp_path: Path) -> None:
     worse = folder(tmp_path / "worse", downloads(3, slower("WS", 1.2)), kernel="6.9")
     code, text, _ = command(a, same)
     assert (code, text.splitlines()[0][:34]) == (0, "No row got worse by more than 5 %.")
-    assert len(re.findall(r"The same in both, ok of 100\.0 %: BL", text)) == 1
+    assert (
+        len(re.findall(r"Undecided: ok of 100\.0 % in both, but too few domains to exclude a\s+change:\s+BL", text))
+        == 1
+    )
     assert not re.search(r" ok +\d+ +100\.0 +100\.0 ", text)
     code, text, _ = command(a, worse)
     assert code == 1
