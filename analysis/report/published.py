@@ -148,8 +148,8 @@ def _flat(row: SpeedupRow | CongestionRow) -> dict[str, Any]:
     return dataclasses.asdict(row)
 
 
-_OF_THE_TABLE = ("q_bh", "q_by", "margin", "verdict")
-"""Columns of table2.csv that depend on all rows."""
+_OF_THE_TABLE = ("q_bh", "q_by", "q_parts", "margin", "verdict", "size", "mixed_by")
+"""Columns of table2.csv that depend on all rows, by q or by the noise floor's margin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

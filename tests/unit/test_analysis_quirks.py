@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +17,7 @@ from analysis import api
 from analysis.measures import quirks, tables
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.quirks import Affects
-from analysis.measures.rows import Metric
+from analysis.measures.rows import Metric, Size, Split, SplitBy, Verdict
 from analysis.report import beside, published
 from core.errors import UsageError
 from core.paper import Paper
@@ -95,6 +96,17 @@ def row_of(data: Dataset, name: str, *names: str) -> Any:
     """A row of Table 2 with these quirks."""
     read = quirks.with_quirks(data, [quirks.ALL[each] for each in names])
     return next(row for row in tables.table2(read, metric=Metric.THROUGHPUT) if row.comparison.name == name)
+
+
+def test_what_depends_on_other_rows_is_not_an_effect() -> None:
+    """A row whose q crosses 0.05 as another row's p moved loses its direction, size and split, too."""
+    row = row_of(world(), "WS vs BL")
+    split = Split(by=SplitBy.LIMITER, p=0.01, parts=())
+    one = dataclasses.replace(row, q_bh=0.04, verdict=Verdict.FASTER, size=Size.AT_LEAST, margin=1.02)
+    other = dataclasses.replace(
+        row, q_bh=0.06, q_parts=0.04, verdict=Verdict.MIXED, size=None, split=split, margin=1.03
+    )
+    assert published.QuirkEffect(quirk="first-quic-run", without=one, changed=other).cells() == []
 
 
 def test_both_directions_move_rows_with_quic_only() -> None:

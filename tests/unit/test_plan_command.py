@@ -179,6 +179,12 @@ def test_the_tables_fit_80_columns(file: Path, monkeypatch: pytest.MonkeyPatch) 
         assert said in found.output.replace("\n", " "), found.output
 
 
+def test_what_is_found_depends_on_domains_not_on_urls(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = "".join(f"{n}.com,https://{n}.com/{path},other,{100_000 * n}\n" for n in range(1, 15) for path in range(20))
+    output = planned_output(file, "", rows, monkeypatch)
+    assert re.search(r"5 % on all domains is found .* from \d+ domains on \(this campaign has 14\)", output), output
+
+
 def test_money_is_told_where_prices_are_given(file: Path) -> None:
     told = json.loads(CliRunner().invoke(app, ["plan", str(file), "--json", "--price-hour", "2"]).stdout)
     assert told["prices"] == {name: pytest.approx(2 * part["hours"]) for name, part in told["parts"].items()}

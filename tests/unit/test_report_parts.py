@@ -6,7 +6,9 @@ import dataclasses
 import io
 import json
 import math
+import re
 from collections import Counter
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,7 @@ from analysis.measures import costs, dataset, tables
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.limiters import LimiterRow
 from analysis.measures.rows import Median, Metric, Split, SplitBy, SplitPart
-from analysis.report import campaign, checks, figures, findings, plots, points, series, targets
+from analysis.report import campaign, checks, figures, findings, plots, points, render, series, targets
 from core.domain import Role
 from tests.terminals import on_terminal
 from tests.unit import pcap_writer
@@ -129,6 +131,12 @@ def test_each_configuration_is_explained(tmp_path: Path) -> None:
     names = dict(campaign.names(load(tmp_path).design))
     assert names["BL"].startswith("HTTP/1.1 over TCP by requests, ") and "window scaling off" in names["BL"]
     assert names["WS"].startswith("BL with window scaling ") and "warmup" not in names
+
+
+def test_columns_of_outcomes_have_the_names_that_the_page_explains() -> None:
+    page = (resources.files("analysis.report") / "templates" / "report.html.j2").read_text(encoding="utf-8")
+    (note,) = [line for line in page.splitlines() if "<b>disturbed</b>" in line]
+    assert set(re.findall(r"<b>(.*?)</b>", note)) <= set(render.configuration_cells([])[0])
 
 
 def test_a_curve_of_many_downloads_is_the_whole_one_to_the_eye() -> None:

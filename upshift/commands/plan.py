@@ -85,7 +85,7 @@ def plan(
     expected = estimate(shared, _paths(loaded, PathGuess(rtt_s=options.rtt_ms / 1e3, mbit=options.mbit)), time())
     rates = Rates(hour=options.price_hour, gb=options.price_gb, gb_in=options.price_gb_in)
     prices = {name: rates.price(part) for name, part in expected.parts.items()}
-    needed = _targets_needed(loaded, len(expected.parts), options.noise / 100)
+    needed = _domains_needed(loaded, len(expected.parts), options.noise / 100)
     if json:
         typer.echo(
             dumps(
@@ -103,11 +103,12 @@ def plan(
     show(expected, sys.stdout)
     to = terminal.console(sys.stdout)
     if needed is not None:
-        enough = "it has" if expected.targets >= needed else "this campaign has"
+        domains = len({target.domain for target in shared.targets})
+        enough = "it has" if domains >= needed else "this campaign has"
         terminal.print_line(
             to,
-            f"An effect of 5 % on all targets is found with 90 % power from {_count(needed, 'target')} on ({enough} "
-            f"{expected.targets}), if the time of a download has {options.noise:g} % of noise (--noise).",
+            f"An effect of 5 % on all domains is found with 90 % power from {_count(needed, 'domain')} on ({enough} "
+            f"{domains}), if the time of a download has {options.noise:g} % of noise (--noise).",
         )
     for sentence in (*_disk(loaded, expected), *_without_http3(shared), *_left_alone(loaded, shared.targets)):
         terminal.print_line(to, sentence)
@@ -125,8 +126,8 @@ def plan(
         terminal.print_line(to, note)
 
 
-def _targets_needed(campaign: Campaign, vantage_points: int, noise: float) -> int | None:
-    """Targets (domains) with which a uniform effect of 5 % is found; None for a campaign without effects."""
+def _domains_needed(campaign: Campaign, vantage_points: int, noise: float) -> int | None:
+    """Domains with which a uniform effect of 5 % is found; None for a campaign without effects."""
     from analysis.measures.statistics.tests import domains_needed
     from analysis.measures.verdicts import DIRECTION_SHARE, SIGNIFICANCE
 

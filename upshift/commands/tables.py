@@ -348,8 +348,8 @@ def compare(
 
     Times also move with the network between the two dates; speed-ups are measured back to back and move less.
 
-    Exit code 1: a row got worse (warm-ups, noise floors and effects of caches do not count); 0: none did; 2: wrong
-    input.
+    Exit code 1: a row got worse (warm-ups, noise floors, effects of caches and what a busy host slowed do not count);
+    0: none did; 2: wrong input.
     """
     from analysis.compare import result
     from analysis.measures.selection import Selection
