@@ -38,6 +38,8 @@ class Points:
 
     document: dict[str, Any]
     """Names once, then a row of numbers per point: run by run, in the order of the downloads."""
+    every: int
+    """The page has every so-manyth measurement run with pairs; 1: all."""
     runs_left_out: int
     part_lines: list[tuple[int, list[str]]]
     """Comparisons with pairs, by index: name, n, and the median speed-up of each part; each domain counts once."""
@@ -59,9 +61,13 @@ def points(dataset: Dataset, samples: Samples) -> Points:
         total += count
     order = _order(samples)
     runs = order[has_pair[order]]
-    kept = runs[:: max(1, math.ceil(total / MAX_POINTS))]
+    every = max(1, math.ceil(total / MAX_POINTS))
+    kept = runs[::every]
     return Points(
-        document=_document(dataset, samples, took, kept), runs_left_out=len(runs) - len(kept), part_lines=lines
+        document=_document(dataset, samples, took, kept),
+        every=every,
+        runs_left_out=len(runs) - len(kept),
+        part_lines=lines,
     )
 
 

@@ -150,6 +150,7 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "sentences": [sentence for sentence in sentences if sentence],
         "data": _shown(pairs.document | {"series": drawn}) | {"csv": csv},
         "points_left_out": pairs.runs_left_out,
+        "points_every": pairs.every,
         "parts": points.PARTS,
         "part_lines": pairs.part_lines,
         "metric": render.METRIC_WORDS[options.metric],

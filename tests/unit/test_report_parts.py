@@ -11,6 +11,7 @@ from collections import Counter
 from importlib import resources
 from pathlib import Path
 
+import jinja2
 import numpy as np
 import pytest
 
@@ -201,6 +202,15 @@ def test_points_are_limited_by_whole_runs(tmp_path: Path, monkeypatch: pytest.Mo
     told, left_out = found.document, found.runs_left_out
     assert len(told["points"]) <= 12 and left_out > 0
     assert len(told["points"]) == count / 12 * (12 - left_out)
+    assert len(range(0, 12, found.every)) == 12 - left_out
+
+
+def test_what_filters_count_again_is_said_to_be_a_sample() -> None:
+    page = (resources.files("analysis.report") / "templates" / "report.html.j2").read_text(encoding="utf-8")
+    note = jinja2.Template(next(line for line in page.splitlines() if "when-filtered" in line))
+    said = {every: note.render(points_every=every, max_points="40,000") for every in (1, 3)}
+    assert "medians and shares. Intervals" in said[1]
+    assert "medians and shares, of one in 3 measurement runs, evenly spaced" in said[3]
 
 
 def captured(folder: Path) -> Dataset:
