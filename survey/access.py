@@ -87,17 +87,17 @@ class Access:
 
     @asynccontextmanager
     async def turn(
-        self, domain: str, address: str, *, place: AbstractAsyncContextManager[object] | None = None
+        self, *names: str, address: str, place: AbstractAsyncContextManager[object] | None = None
     ) -> AsyncIterator[None]:
         """Waits until the address may be contacted, and holds its slot during the block.
 
         Args:
-            domain: what is contacted.
-            address: its address.
+            names: the domain that is surveyed, and other hosts of it that are contacted: where a redirect leads.
+            address: their address.
             place: held instead of one of `places`.
 
         Raises:
-            NotAskedError: its owner opted out while it waited.
+            NotAskedError: the owner of one opted out, perhaps while this waited.
         """
         async with AsyncExitStack() as held:
 
@@ -106,7 +106,8 @@ class Access:
                 await self.rate.turn()
 
             await held.enter_async_context(self.lanes.turn(address, then=then))
-            self.admit(domain, address)
+            for name in names:
+                self.admit(name, address)
             yield
 
 

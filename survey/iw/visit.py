@@ -223,7 +223,7 @@ class _Session:
             ack_delay_ms=ack_delay_ms,
             limit_ms=visitor.limit_ms,
         )
-        async with visitor.access.turn(record.domain, self.address):
+        async with visitor.access.turn(record.domain, wanted.host, address=self.address):
             record.probes += 1
             reply = await visitor.ask(request)
         record.losses += reply.holes > 0

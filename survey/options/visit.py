@@ -137,7 +137,7 @@ class OptionsVisitor:
             record.varied = _negotiated(record) != first
 
     async def _handshake(self, record: OptionsRecord, address: str, port: int) -> HandshakeAttempt:
-        async with self.access.turn(record.domain, address):
+        async with self.access.turn(record.domain, address=address):
             record.attempts += 1
             handshake = await self.probers.ask((address, port))
         if handshake.errno in LOCAL_FAULTS:

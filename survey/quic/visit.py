@@ -206,7 +206,7 @@ class QuicVisitor:
         )
         # A silent server costs little processor time, and would occupy a slot for the whole time-out.
         place = nullcontext() if answer.kind is NegotiationKind.SILENT else self.handshakes
-        async with self.access.turn(subject.domain, address, place=place):
+        async with self.access.turn(subject.domain, endpoint.host, address=address, place=place):
             finding = await exchange(request)
         record.cause, record.detail = verdict(answer, finding)
         _take_finding(record, finding)

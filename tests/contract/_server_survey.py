@@ -42,7 +42,7 @@ class Settings:
 
 async def _visit(context: Context, subject: Subject, record: ServerRecord) -> ServerRecord:
     record.server_ip, _ = await context.access.address(subject)
-    async with context.access.turn(subject.domain, record.server_ip):
+    async with context.access.turn(subject.domain, address=record.server_ip):
         try:
             async with asyncio.timeout(context.options.timeout):
                 head = await _head(record.server_ip, context.settings.port, subject.domain, context.user_agent)

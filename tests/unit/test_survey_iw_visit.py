@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,16 @@ import pytest
 from typer.testing import CliRunner
 
 from core.errors import UsageError
+from core.outreach.blocks import BlockLists
+from core.outreach.dns import Answer
+from core.outreach.pace import Lanes, TokenBucket
+from survey.access import Access, NotAskedError
 from survey.iw.probers import fault, parse_controls
 from survey.iw.record import IwRecord
-from survey.iw.visit import LONG_PATH, ObjectCandidates, Wanted, redirect
-from survey.iw.wire import Note, ProbeReply, ProbeVerdict, Scheme
+from survey.iw.sources import our_names
+from survey.iw.visit import LONG_PATH, IwVisitor, ObjectCandidates, Wanted, redirect
+from survey.iw.wire import Note, ProbeReply, ProbeRequest, ProbeVerdict, Scheme
+from survey.subjects import Subject
 from upshift.commands.survey import app
 
 
@@ -79,6 +86,44 @@ def test_the_ladder_ends_with_a_long_path_at_the_redirects_host() -> None:
     assert not long.more(reply(http_status=200, content_length=100_000, flight_bytes=640))
     assert long.wanted == ROOT and long.more(reply(http_status=200, content_length=300, flight_bytes=640))
     assert not ObjectCandidates(ROOT, is_listed=True).more(reply(http_status=301, location="/x"))
+
+
+@pytest.mark.parametrize("url", [None, "http://www.shop.example/"])
+def test_a_host_that_opted_out_is_not_probed_although_its_domain_leads_to_it(tmp_path: Path, url: str | None) -> None:
+    """By a redirect, or as the object of a list when its owner opts out while the visit waits for its turn."""
+    blocked = tmp_path / "blocked.txt"
+    blocked.write_text("www.shop.example\n" if url is None else "")
+    lists = BlockLists([blocked])
+    asked = []
+
+    class Names:
+        async def addresses(self, host: str, *, ipv6: bool) -> Answer:
+            return Answer(addresses=("198.18.0.9",), chain=())
+
+    class Rate:
+        async def turn(self) -> None:
+            blocked.write_text("www.shop.example\n")
+            lists._looked = -100.0
+
+    async def ask(request: ProbeRequest) -> ProbeReply:
+        asked.append(request.host)
+        return reply(http_status=301, location="http://www.shop.example/")
+
+    async def visit() -> None:
+        access = Access(
+            resolver=Names(),  # type: ignore[arg-type]
+            blocks=lists,
+            names=TokenBucket(1000),
+            rate=Rate(),  # type: ignore[arg-type]
+            lanes=Lanes(1000, 1),
+            places=asyncio.Semaphore(1),
+        )
+        visitor = IwVisitor(access=access, ask=ask, user_agent="x", names=our_names())
+        await visitor.visit(Subject(domain="shop.example", url=url), IwRecord(domain="shop.example"))
+
+    with pytest.raises(NotAskedError, match=r"blocked: www\.shop\.example is in blocked\.txt"):
+        asyncio.run(visit())
+    assert asked == (["shop.example"] if url is None else [])
 
 
 def test_controls() -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
 import math
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from typer.testing import CliRunner
 
 from core.errors import UsageError
 from core.files import store
+from core.outreach.blocks import BlockLists
 from core.outreach.dns import Service
+from core.outreach.pace import Lanes
+from survey.access import Access, NotAskedError
 from survey.figures import Figures, as_document, print_figures
 from survey.options.record import OptionsRecord
 from survey.quic import candidates
@@ -21,8 +27,9 @@ from survey.quic.candidates import Candidate, OfferSource, parse_alt_svc
 from survey.quic.exchange import ExchangeResult
 from survey.quic.negotiate import NegotiationAnswer, NegotiationKind
 from survey.quic.record import NOT_ASKED, QuicCause, QuicRecord, figures
-from survey.quic.visit import verdict
+from survey.quic.visit import ProbeLimits, QuicVisitor, verdict
 from survey.quic.wire import Flaw
+from survey.subjects import Subject
 from survey.surveys.quic import supports
 from tests.terminals import on_terminal
 from upshift import cli
@@ -70,6 +77,42 @@ def test_offers_in_order_each_place_once() -> None:
     assert candidates.chosen("a.example", [], [], guess=False) == []
     guess = Candidate(host="a.example", port=443, source=OfferSource.GUESS)
     assert candidates.chosen("a.example", [], [], guess=True) == [guess]
+
+
+def test_an_endpoint_that_opts_out_while_its_handshake_waits_is_not_contacted(tmp_path: Path) -> None:
+    blocked = tmp_path / "blocked.txt"
+    blocked.touch()
+    lists = BlockLists([blocked])
+
+    class Rate:
+        async def turn(self) -> None:
+            blocked.write_text("cdn.example\n")
+            lists._looked = -100.0
+
+    async def settle() -> None:
+        access = Access(
+            resolver=mock.Mock(),
+            blocks=lists,
+            names=mock.Mock(),
+            rate=Rate(),  # type: ignore[arg-type]
+            lanes=Lanes(1000, 1),
+            places=asyncio.Semaphore(1),
+        )
+        visitor = QuicVisitor(
+            access=access,
+            resolver=mock.Mock(),
+            negotiator=mock.Mock(),
+            handshakes=asyncio.Semaphore(1),
+            limits=ProbeLimits(),
+            user_agent="x",
+        )
+        endpoint = Candidate(host="www.cdn.example", port=443, source=OfferSource.ALT_SVC)
+        answer = NegotiationAnswer(kind=NegotiationKind.SILENT, probes=1)
+        await visitor._settle(Subject(domain="a.example"), endpoint, "198.18.0.9", answer, _record(QuicCause.OK))
+
+    with mock.patch("survey.quic.visit.exchange") as asked, pytest.raises(NotAskedError, match=r"cdn\.example is in"):
+        asyncio.run(settle())
+    asked.assert_not_called()
 
 
 def _record(cause: QuicCause, **more: Any) -> QuicRecord:
