@@ -112,8 +112,8 @@ def _print_summary(survey: Survey, summary: SurveySummary, out: Path, *, as_json
             read |= {"broken_rows": dict(subjects.broken), "duplicates": subjects.duplicates}
         typer.echo(json.dumps({**as_document(figures), **read, **{r.name: r.value for r in summary.remarks}}))
         return
-    for line in (*summary.complaints, *(remark.sentence for remark in summary.remarks if remark.value)):
-        typer.echo(line, err=True)
+    for sentence in (remark.sentence for remark in summary.remarks if remark.value):
+        typer.echo(sentence, err=True)
     if subjects is not None:
         for fault in subjects.faults:
             typer.echo(str(fault), err=True)

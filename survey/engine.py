@@ -125,7 +125,7 @@ class SurveySummary:
     subjects: Source | None
     """What was read; None if the list was in the ledger already."""
     complaints: list[str]
-    """Block lists that became unreadable during the run."""
+    """What became wrong with block lists during the run; printed already."""
     remarks: list[Remark]
 
 

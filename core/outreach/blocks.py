@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import BlockedError, UsageError
-from core.files.config import read_text
+from core.files.config import read_bytes, read_text
 from core.outreach.lists import domain_of
 from core.reach import IPNetwork, is_allowed
 
@@ -32,7 +33,7 @@ class Blocked:
 
     def domain(self, host: str) -> bool:
         """Whether the host or a name above it is listed."""
-        labels = host.split(".")
+        labels = host.lower().rstrip(".").split(".")
         return any(".".join(labels[start:]) in self.domains for start in range(len(labels)))
 
     def address(self, address: str) -> bool:
@@ -40,10 +41,17 @@ class Blocked:
 
 
 def read_blocked(path: Path) -> Blocked:
-    """A block list: one domain or prefix a line, `#` begins a comment. Raises UsageError with the line."""
-    domains, prefixes = set(), []
-    lines = read_text(path, most_bytes=MOST_BYTES).splitlines()
-    for number, line in enumerate(lines, 1):
+    """A block list: one domain or prefix a line, `#` begins a comment. Raises UsageError with the first wrong line."""
+    blocked, wrong = _parsed(read_text(path, most_bytes=MOST_BYTES))
+    if wrong:
+        raise _fault(path, wrong)
+    return blocked
+
+
+def _parsed(text: str) -> tuple[Blocked, list[tuple[int, str]]]:
+    """What the lines say, and number and text of those that say nothing."""
+    domains, prefixes, wrong = set(), [], []
+    for number, line in enumerate(text.splitlines(), 1):
         entry = line.partition("#")[0].strip()
         if not entry:
             continue
@@ -53,14 +61,20 @@ def read_blocked(path: Path) -> Blocked:
         except ValueError:
             pass
         try:
-            domains.add(domain_of(entry.removeprefix("*.")))
+            domains.add(domain_of(entry.removeprefix("*.").removeprefix(".")))
         except ValueError:
-            raise UsageError(
-                f"line {number}: {entry[:60]!r} is neither a domain nor a prefix",
-                where=str(path),
-                remedy="write www.example.org or 192.0.2.0/24, one per line",
-            ) from None
-    return Blocked(frozenset(domains), tuple(prefixes))
+            wrong.append((number, entry[:60]))
+    return Blocked(frozenset(domains), tuple(prefixes)), wrong
+
+
+def _fault(path: Path, wrong: Sequence[tuple[int, str]]) -> UsageError:
+    number, entry = wrong[0]
+    others = f" (the first of {len(wrong):,} such lines)" if len(wrong) > 1 else ""
+    return UsageError(
+        f"line {number}: {entry!r} is neither a domain nor a prefix{others}",
+        where=str(path),
+        remedy="write www.example.org or 192.0.2.0/24, one per line",
+    )
 
 
 def block_list_paths(block_lists: Sequence[Path] | None, opt_out: Path | None) -> list[Path]:
@@ -77,8 +91,11 @@ def block_list_paths(block_lists: Sequence[Path] | None, opt_out: Path | None) -
 class BlockLists:
     """Several block lists, read again while we run: an opt-out takes effect within seconds.
 
+    One wrong line must not undo the opt-outs beside it. As it may be half of an old entry, nothing is taken back while
+    there is one: all that was listed stays, and what the other lines add holds, too.
+
     Attributes:
-        complaints: errors of lists that became unreadable later; their last readable state stays in force.
+        complaints: what is wrong with lists that changed; each was printed on standard error at once.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -117,8 +134,21 @@ class BlockLists:
             fresh = self._stamp(path)
             if fresh == stamp:
                 continue
-            try:
-                self._state[path] = (fresh, read_blocked(path))
-            except UsageError as error:
-                self.complaints.append(error.sentence())
-                self._state[path] = (fresh, self._state[path][1])
+            self._state[path] = (fresh, self._again(path, self._state[path][1]))
+
+    def _again(self, path: Path, before: Blocked) -> Blocked:
+        """What a list says now."""
+        try:
+            # A letter that is not UTF-8 spoils its line only.
+            blocked, wrong = _parsed(read_bytes(path, most_bytes=MOST_BYTES).decode("utf-8-sig", "replace"))
+            if not wrong:
+                return blocked
+            self._complain(_fault(path, wrong))
+            return Blocked(before.domains | blocked.domains, tuple({*before.prefixes, *blocked.prefixes}))
+        except UsageError as error:
+            self._complain(error)
+            return before
+
+    def _complain(self, error: UsageError) -> None:
+        self.complaints.append(f"{error.sentence()}; what was listed stays in force")
+        print(f"upshift: {self.complaints[-1]}", file=sys.stderr)  # noqa: T201 - who opts out cannot wait for the end

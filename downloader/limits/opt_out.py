@@ -5,8 +5,6 @@ A host that has booted may have missed opt-outs: nothing starts there before a c
 
 from __future__ import annotations
 
-import sys
-
 from core.domain import Failure
 from core.errors import BlockedError
 from core.outreach import opt_out as lists_of_opt_outs
@@ -54,11 +52,4 @@ class OptOuts(Gate):
                 self._lists.check(name, self._address)
         except BlockedError as error:
             return Cut(error.what, Failure.OPTED_OUT)
-        finally:
-            self._tell()
         return None
-
-    def _tell(self) -> None:
-        """A list that can no longer be read is told once; what it said before stays in force."""
-        while self._lists.complaints:
-            print(f"upshift: {self._lists.complaints.pop(0)}; its last readable state stays in force", file=sys.stderr)  # noqa: T201

@@ -44,3 +44,31 @@ def test_block_lists(tmp_path: Path) -> None:
     with pytest.raises(BlockedError):  # the last readable state goes on being honoured
         lists.check("a.example.org", None)
     assert len(lists.complaints) == 1
+
+
+def test_a_wrong_line_undoes_no_opt_out_and_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "opt-out.txt"
+    path.write_text("old.example\n192.0.2.0/24\n")
+    lists = BlockLists([path])
+
+    def is_blocked(host: str, address: str | None = None) -> bool:
+        lists._looked = -100.0
+        try:
+            lists.check(host, address)
+        except BlockedError:
+            return True
+        return False
+
+    path.write_bytes(b"192.0.2.0/24\nnew.example\na b\nb\xfccher.example\n.dot.example\n198.51.100.0/24\n")
+    assert all(map(is_blocked, ("old.example", "www.new.example", "dot.example", "www.dot.example", "NEW.example.")))
+    assert is_blocked("x.example", "192.0.2.1") and is_blocked("x.example", "198.51.100.1")
+    assert not is_blocked("other.example", "203.0.113.1")
+    told = (
+        "opt-out.txt: line 3: 'a b' is neither a domain nor a prefix (the first of 2 such lines); write www.example.org"
+    )
+    assert len(lists.complaints) == 1 and told in lists.complaints[0]
+    assert capsys.readouterr().err == f"upshift: {lists.complaints[0]}\n"
+    path.write_text("new.example\n")
+    assert is_blocked("new.example") and not is_blocked("old.example"), "a list that is right says all"
+    path.unlink()
+    assert is_blocked("new.example") and "file not found" in capsys.readouterr().err

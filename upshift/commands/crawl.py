@@ -205,7 +205,7 @@ def _facts(summary: CrawlSummary) -> dict[str, Any]:
 
 
 def _print(summary: CrawlSummary) -> None:
-    for line in (*summary.named_faults, *summary.complaints):
+    for line in summary.named_faults:
         typer.echo(line, err=True)
     for reason, count in summary.broken_rows.items():
         typer.echo(f"rows skipped: {count:,} {reason}", err=True)
