@@ -11,6 +11,7 @@ from pathlib import Path
 from core.errors import UsageError, not_found
 from core.files import description, disk
 from core.files.config import build, read_json
+from core.outreach.blocks import read_blocked
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.expected import downloads_per_run, worst_run_bytes
 from downloader.limits.budget import check_budgets
@@ -60,6 +61,20 @@ def planned(fleet: Fleet) -> SharedPlan:
 def targets_file(fleet: Fleet, campaign: Campaign) -> str:
     """The file of targets on this machine."""
     return fleet.shared("campaign_targets") or str((campaign.path.parent / campaign.targets).resolve())
+
+
+def own_block_lists(campaign: Campaign) -> list[str]:
+    """The files on this machine that the campaign's file itself names in `block_lists` and `opt_out`.
+
+    A host obeys them besides those of the inventory. Raises UsageError for one that is missing or not valid.
+    """
+    folder = campaign.path.parent
+    paths = [(folder / name).resolve() for name in campaign.block_lists]
+    if campaign.opt_out is not None and (opt_outs := (folder / campaign.opt_out).resolve()).exists():
+        paths.append(opt_outs)
+    for path in paths:
+        read_blocked(path)
+    return list(map(str, paths))
 
 
 def _check_names(campaign: Campaign, fleet: Fleet) -> None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.errors import IncompleteError, UsageError
+from core.errors import BlockedError, IncompleteError, UsageError
 from core.outreach import opt_out
+from downloader.campaign.campaign import load
+from downloader.limits.opt_out import block_lists
 from tests.cells import examples
 from upshift import fleet_plan, fleet_report
 from upshift.commands import fleet as commands
@@ -259,6 +265,39 @@ def test_the_plan_is_that_of_the_hosts(tmp_path: Path) -> None:
     assert found.slots is not None and found.vantage_points == ("a", "b")
     assert found.campaign.targets == "targets.csv"  # as ansible/roles/campaign has it
     assert found.digest == fleet_plan.planned(fleet(tmp_path / "hosts.yml", "a", "b", campaign_file="f.toml")).digest
+
+
+def test_no_block_list_of_a_campaign_is_lost_on_a_host(tmp_path: Path) -> None:
+    path = campaign(tmp_path)
+    for name in ("uni", "cert"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "blocks.txt").write_text(f"{name}.example\n")
+    (tmp_path / "own.txt").write_text("own.example\n")
+    (tmp_path / "asked.txt").write_text("asked.example\n")
+    path.write_text('block_lists = ["own.txt"]\nopt_out = "asked.txt"\n' + path.read_text())
+    own = fleet_plan.own_block_lists(load(path))
+    assert own == [str(tmp_path / "own.txt"), str(tmp_path / "asked.txt")]
+    known = {
+        "campaign_own_block_lists": own,
+        "campaign_block_lists": [str(tmp_path / name / "blocks.txt") for name in ("uni", "cert")],
+        "campaign_targets_name": "targets.csv",
+        "campaign_folder": str(tmp_path),
+    }
+    role = runs.files() / "roles" / "campaign"
+    env = jinja2.Environment(loader=jinja2.FileSystemLoader(role / "templates"), trim_blocks=True, autoescape=False)
+    env.filters |= {"hash": lambda text, _: hashlib.sha256(text.encode()).hexdigest(), "to_json": json.dumps}
+    env.filters["basename"] = lambda text: Path(text).name
+    tasks = yaml.safe_load((role / "tasks" / "files.yml").read_text())
+    [copy] = [task["ansible.builtin.copy"] for task in tasks if task["name"] == "Copy block lists"]
+    [loop] = [task["loop"] for task in tasks if task["name"] == "Copy block lists"]
+    (tmp_path / "blocks").mkdir()
+    for item in env.compile_expression(loop.strip("{} "))(known):
+        Path(env.from_string(copy["dest"]).render(known, item=item)).write_text(Path(item).read_text())
+    (tmp_path / "host.toml").write_text(env.get_template("host.toml.j2").render(known))
+    lists = block_lists(replace(load(path, tmp_path / "host.toml"), opt_out=None))
+    for name in ("own", "asked", "uni", "cert"):
+        with pytest.raises(BlockedError):
+            lists.check(f"{name}.example", None)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def run(
     """
     name = fleet.campaign()
     plan = fleet_plan.planned(fleet)
-    opt_outs = _opt_outs(fleet)
+    opt_outs, own_lists = _opt_outs(fleet), fleet_plan.own_block_lists(plan.campaign)
     known = play("status", fleet, {"campaign_name": name}, as_json=json)
     others = _of_other_plans(known, plan, name)
     ready = examine(fleet, plan.campaign.isolation, calibrate=False, as_json=json, campaign=name)
@@ -81,6 +81,7 @@ def run(
         "campaign_file": fleet.shared("campaign_file"),
         "campaign_targets": fleet_plan.targets_file(fleet, plan.campaign),
         "campaign_opt_out": str(opt_outs),
+        "campaign_own_block_lists": own_lists,
         "campaign_plan_sha256": plan.digest,
         "campaign_collected": str(Path(into) / name) if (into := fleet.shared("collect_into")) else "",
         "campaign_beside": force and beside,
