@@ -23,7 +23,7 @@ class NotAskedError(Exception):
     """No packet was sent to the server.
 
     Attributes:
-        failure: blocked, address_refused, dns_error, no_such_domain or no_address.
+        failure: blocked, address_refused, dns_error, no_such_domain, no_address, or a word of the survey.
         detail: as text.
     """
 

@@ -12,7 +12,8 @@ from core.system.process import require_ours
 from survey.access import NotAskedError
 from survey.iw.record import IwRecord
 from survey.iw.sources import read_names
-from survey.iw.visit import IwVisitor, Wanted
+from survey.iw.visit import IwVisitor
+from survey.iw.wanted import Wanted
 from survey.iw.wire import MOST_ARRIVALS, ProbeReply, ProbeRequest, Scheme, decode, encode, reply_bytes
 from survey.programs import ProberPool, ProberProgram
 from survey.subjects import Subject

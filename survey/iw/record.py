@@ -25,7 +25,7 @@ class IwRecord:
     (`lower_bound`, `window_bound`, `late`, `undecided`), else the failure."""
     failure: str | None = None
     """Why there is no number: no_data, reset, connection_refused, connect_timeout, unreachable, address_refused,
-    blocked, dns_error, no_such_domain, no_address."""
+    blocked, dns_error, no_such_domain, no_address, url_refused (the list's URL is too long, or not one)."""
     failure_detail: str | None = None
     """The reason as text."""
     server_ip: str | None = None

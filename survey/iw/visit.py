@@ -9,52 +9,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 from core.untrusted import is_address
-from survey.access import Access
+from survey.access import Access, NotAskedError
 from survey.iw.pacing import UNPACED_SEGMENTS, Flight, Pace, judge
 from survey.iw.record import IwRecord, arrivals_text, windows_text
 from survey.iw.sources import CdnNames
 from survey.iw.votes import BOUNDS, UNDECIDED, ProbeResult, Vote, decide, fit, is_within_rfc6928
-from survey.iw.wire import COOKIE_BYTES, HOST_BYTES, PATH_BYTES, Note, ProbeReply, ProbeRequest, ProbeVerdict, Scheme
+from survey.iw.wanted import PORTS, Wanted
+from survey.iw.wire import COOKIE_BYTES, Note, ProbeReply, ProbeRequest, ProbeVerdict, Scheme
 from survey.subjects import Subject
 
 LONG_PATH = "/" + "a" * 1_000
 
-PORTS = {Scheme.HTTP: 80, Scheme.HTTPS: 443}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """One object at a server."""
-
-    scheme: Scheme
-    host: str
-    port: int
-    path: str = "/"
-    cookie: str = ""
-
-    @classmethod
-    def of(cls, url: str) -> Wanted:
-        """The object of an http or https URL. Raises ValueError for another one, or one that is too long."""
-        parts = urlsplit(url)
-        scheme = Scheme[parts.scheme.upper()] if parts.scheme in ("http", "https") else None
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        host = (parts.hostname or "").rstrip(".")
-        if scheme is None or not host:
-            raise ValueError("not an http or https URL")
-        if len(path) > PATH_BYTES or len(host) > HOST_BYTES or not (path.isascii() and path.isprintable()):
-            raise ValueError("the URL is too long, or has characters that must be percent-encoded")
-        if " " in path or not host.isascii():
-            raise ValueError("the URL has characters that must be percent-encoded")
-        return cls(scheme=scheme, host=host, port=parts.port or PORTS[scheme], path=path)
-
-    @property
-    def url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        port = "" if self.port == PORTS[self.scheme] else f":{self.port}"
-        return f"{self.scheme.name.lower()}://{host}{port}{self.path}"
+URL_REFUSED = "url_refused"
+"""Failure of a subject whose URL the prober cannot request."""
 
 
 class ObjectCandidates:
@@ -173,7 +143,10 @@ class IwVisitor:
 
     def _wanted(self, subject: Subject) -> Wanted:
         if subject.url is not None:
-            return Wanted.of(subject.url)
+            try:
+                return Wanted.of(subject.url)
+            except ValueError as error:
+                raise NotAskedError(URL_REFUSED, str(error)) from None
         return Wanted(scheme=self.scheme, host=subject.domain, port=PORTS[self.scheme], path=self.path)
 
     async def _address(self, subject: Subject, wanted: Wanted) -> tuple[str, tuple[str, ...]]:

@@ -15,7 +15,7 @@ from core.outreach.lists import parse_shard
 from survey.iw.charts import ALL as CHARTS
 from survey.iw.figures import figures
 from survey.iw.record import IwRecord
-from survey.iw.wire import LARGEST_MSS, MOST_PIPELINED, SMALLEST_MSS, ProbeVerdict
+from survey.iw.wire import LARGEST_MSS, MOST_PIPELINED, PATH_BYTES, SMALLEST_MSS, ProbeVerdict
 from survey.subjects import Source, read_subjects
 from survey.surveys import Context, Survey, SurveyOptions, Visit
 
@@ -88,6 +88,8 @@ def _check(settings: IwSettings) -> None:
             raise UsageError(f"{value!r} is not known", where=option, remedy=f"write {' or '.join(known)}")
     if not settings.path.startswith("/") or not all("!" <= letter <= "~" for letter in settings.path):
         raise UsageError(f"{settings.path[:60]!r} is not a path", where="--path", remedy="begin it with /, in ASCII")
+    if len(settings.path) > PATH_BYTES:
+        raise UsageError("it is too long", where="--path", remedy=f"use at most {PATH_BYTES} bytes")
     if not 0 < settings.sample <= 1:
         raise UsageError(f"{settings.sample:g} is not a share", where="--sample", remedy="give more than 0, up to 1")
     read_names(settings.cdn_names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from typer.testing import CliRunner
@@ -17,7 +18,8 @@ from survey.access import Access, NotAskedError
 from survey.iw.probers import fault, parse_controls
 from survey.iw.record import IwRecord
 from survey.iw.sources import our_names
-from survey.iw.visit import LONG_PATH, IwVisitor, ObjectCandidates, Wanted, redirect
+from survey.iw.visit import LONG_PATH, IwVisitor, ObjectCandidates, redirect
+from survey.iw.wanted import Wanted
 from survey.iw.wire import Note, ProbeReply, ProbeRequest, ProbeVerdict, Scheme
 from survey.subjects import Subject
 from upshift.commands.survey import app
@@ -64,6 +66,8 @@ def test_objects_of_urls() -> None:
         ("/", "http://example.org/"),  # the same again, now with the cookie
         ("", None),
         ("http://[", None),
+        ("http://a b.example.org/", None),  # not a host: it would have ended the whole survey
+        ("http://www.example.org/" + "x" * 2_048, None),
     ],
 )
 def test_redirects_stay_within_the_domain(location: str, leads_to: str | None) -> None:
@@ -126,6 +130,16 @@ def test_a_host_that_opted_out_is_not_probed_although_its_domain_leads_to_it(tmp
     assert asked == (["shop.example"] if url is None else [])
 
 
+def test_a_target_whose_url_cannot_be_requested_is_a_failure_of_its_own() -> None:
+    async def ask(request: ProbeRequest) -> ProbeReply:
+        raise AssertionError(request)
+
+    visitor = IwVisitor(access=mock.Mock(), ask=ask, user_agent="x", names=our_names())
+    for url in ("http://a.example/" + "x" * 2_048, "http://a.example/ü", "http://a.example:70000/"):
+        with pytest.raises(NotAskedError, match=r"^url_refused: "):
+            asyncio.run(visitor.visit(Subject(domain="a.example", url=url), IwRecord(domain="a.example")))
+
+
 def test_controls() -> None:
     [control] = parse_controls(["http://example.org/x?first=3=10"])
     assert (control.subject.url, control.subject.domain, control.segments) == (
@@ -148,6 +162,7 @@ def test_controls() -> None:
         (["list.txt", "--votes", "three"], "--votes: 'three' is not known"),
         (["list.txt", "--scheme", "ftp"], "--scheme: 'ftp' is not known"),
         (["list.txt", "--path", "x"], "--path: 'x' is not a path"),
+        (["list.txt", "--path", "/" * 2_049], "--path: it is too long"),
         (["list.txt", "--control", "x"], "--control: 'x' is not a control"),
         (["--prefixes", "p.txt", "--sample", "0"], "--sample: 0 is not a share"),
         (["--prefixes", "p.txt", "--sample", "0.0001"], "--sample: the sample is empty"),
