@@ -24,6 +24,11 @@ LAB_PREFIXES: tuple[IPNetwork, ...] = (
     ipaddress.ip_network("fd00:198:18::/48"),  # RFC 4193: unique local
 )
 LOOPBACK_PREFIXES: tuple[IPNetwork, ...] = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+"""All that IANA gives out of IPv6 (RFC 4291, section 2.5.4); `is_global` calls whatever is reserved global."""
+
+_DOCUMENTATION = ipaddress.IPv6Network("3fff::/20")  # RFC 9637; Python 3.11 does not know it
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052, section 2.1
 ANYWHERE: tuple[IPNetwork, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
 
 
@@ -51,6 +56,30 @@ def _unmapped(address: str | IPAddress) -> IPAddress:
     """The parsed address; for an IPv4-mapped IPv6 address, the IPv4 address."""
     ip = ipaddress.ip_address(address) if isinstance(address, str) else address
     return ip.ipv4_mapped or ip if isinstance(ip, ipaddress.IPv6Address) else ip
+
+
+def embedded(address: str | IPAddress) -> ipaddress.IPv4Address | None:
+    """The IPv4 address to which a NAT64 (RFC 6052) or 6to4 (RFC 3056) address leads; None for any other."""
+    ip = _unmapped(address)
+    if isinstance(ip, ipaddress.IPv4Address):
+        return None
+    return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if ip in _NAT64 else ip.sixtofour
+
+
+def unmapped_prefix(prefix: IPNetwork) -> IPNetwork:
+    """A prefix; if it is one of IPv4-mapped IPv6 addresses, that of the IPv4 addresses."""
+    mapped = prefix.network_address.ipv4_mapped if isinstance(prefix, ipaddress.IPv6Network) else None
+    return prefix if mapped is None or prefix.prefixlen < 96 else ipaddress.IPv4Network((mapped, prefix.prefixlen - 96))
+
+
+def _is_public(ip: IPAddress) -> bool:
+    """Whether IANA's registries call it globally reachable unicast, and what it leads to as well."""
+    if not ip.is_global or ip.is_multicast:
+        return False
+    inner = embedded(ip)
+    if inner is not None and not _is_public(inner):
+        return False
+    return ip.version == 4 or ip in _NAT64 or (ip in _UNICAST and ip not in _DOCUMENTATION)
 
 
 def environment_prefixes(environ: Mapping[str, str] | None = None) -> tuple[IPNetwork, ...] | None:
@@ -101,7 +130,7 @@ def check_named(address: str | IPAddress, named: Iterable[IPNetwork]) -> None:
     campaign on the Internet into its own network.
     """
     ip = _unmapped(address)
-    if ip.is_global and not ip.is_multicast:
+    if _is_public(ip):
         return
     narrow = [prefix for prefix in named if prefix.version == ip.version and prefix.prefixlen > 0]
     merged: list[IPNetwork] = list(ipaddress.collapse_addresses(narrow))  # type: ignore[type-var]  # all of one version
@@ -115,10 +144,10 @@ def check_public(address: str) -> None:
     """Raises ReachError for an address that is not public. For code that contacts hosts from untrusted input.
 
     Private, loopback, link-local, shared, reserved, documentation and multicast addresses (IANA's special-purpose
-    registries, RFC 6890) are refused, unless the environment sets a lab's prefixes: then only these may be
-    contacted.
+    registries, RFC 6890) are refused, and IPv6 addresses that lead to one of them in IPv4 or that nobody was given,
+    unless the environment sets a lab's prefixes: then only these may be contacted.
     """
     ip = _unmapped(address)
-    if environment_prefixes() is None and (not ip.is_global or ip.is_multicast):
+    if environment_prefixes() is None and not _is_public(ip):
         raise ReachError(f"{address} is not a public address")
     check_address(ip)

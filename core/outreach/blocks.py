@@ -12,7 +12,7 @@ from pathlib import Path
 from core.errors import BlockedError, UsageError
 from core.files.config import read_bytes, read_text
 from core.outreach.lists import domain_of
-from core.reach import IPNetwork, is_allowed
+from core.reach import IPNetwork, embedded, is_allowed, unmapped_prefix
 
 MOST_BYTES = 64 << 20
 """Largest block list."""
@@ -37,7 +37,9 @@ class Blocked:
         return any(".".join(labels[start:]) in self.domains for start in range(len(labels)))
 
     def address(self, address: str) -> bool:
-        return is_allowed(address, self.prefixes)
+        """Whether the address is listed, or the IPv4 address to which it leads (NAT64, 6to4)."""
+        inner = embedded(address)
+        return is_allowed(address, self.prefixes) or (inner is not None and is_allowed(inner, self.prefixes))
 
 
 def read_blocked(path: Path) -> Blocked:
@@ -56,7 +58,7 @@ def _parsed(text: str) -> tuple[Blocked, list[tuple[int, str]]]:
         if not entry:
             continue
         try:
-            prefixes.append(ipaddress.ip_network(entry))
+            prefixes.append(unmapped_prefix(ipaddress.ip_network(entry)))
             continue
         except ValueError:
             pass

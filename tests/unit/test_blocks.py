@@ -13,17 +13,21 @@ from core.reach import check_public
 
 @pytest.mark.parametrize(
     "address", ["10.0.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "192.0.2.1", "224.0.0.1", "::1", "fe80::1",
-                "fd00::1", "::ffff:10.0.0.1", "0.0.0.0", "255.255.255.255", "127.0.0.1"],
+                "fd00::1", "::ffff:10.0.0.1", "0.0.0.0", "255.255.255.255", "127.0.0.1",
+                "64:ff9b::10.0.0.1", "64:ff9b:1::8.8.8.8", "2002:a00:1::1", "fec0::1", "::8.8.8.8", "::ffff:0:8.8.8.8",
+                "3fff::1", "2001:db8::1", "2001::1", "5f00::1", "4000::1"],
 )  # fmt: skip
 def test_addresses_that_no_public_server_has_are_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UPSHIFT_ALLOWED_PREFIXES")
     with pytest.raises(ReachError, match=address):
         check_public(address)
-    check_public("8.8.8.8")
+    for public in ("8.8.8.8", "2001:4860:4860::8888", "64:ff9b::8.8.8.8", "2002:808:808::1", "::ffff:8.8.8.8"):
+        check_public(public)
     monkeypatch.setenv("UPSHIFT_ALLOWED_PREFIXES", "198.18.0.0/15")
     check_public("198.18.0.1")
-    with pytest.raises(ReachError):
-        check_public("8.8.8.8")
+    for outside in ("8.8.8.8", "64:ff9b::198.18.0.1", "2002:c612:1::1"):  # these leave a lab before they come back
+        with pytest.raises(ReachError):
+            check_public(outside)
 
 
 def test_block_lists(tmp_path: Path) -> None:
@@ -44,6 +48,16 @@ def test_block_lists(tmp_path: Path) -> None:
     with pytest.raises(BlockedError):  # the last readable state goes on being honoured
         lists.check("a.example.org", None)
     assert len(lists.complaints) == 1
+
+
+@pytest.mark.parametrize("prefix", ["203.0.113.0/24", "::ffff:203.0.113.0/120"])
+def test_a_blocked_prefix_is_blocked_in_all_its_forms(tmp_path: Path, prefix: str) -> None:
+    (tmp_path / "b").write_text(f"{prefix}\n")
+    blocked = read_blocked(tmp_path / "b")
+    for address in ("203.0.113.5", "::ffff:203.0.113.5", "64:ff9b::203.0.113.5", "2002:cb00:7105::1"):
+        assert blocked.address(address)
+    for other in ("203.0.114.5", "64:ff9b::203.0.114.5", "2002:cb00:7205::1", "2001:db8::203.0.113.5"):
+        assert not blocked.address(other)
 
 
 def test_a_wrong_line_undoes_no_opt_out_and_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

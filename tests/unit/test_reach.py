@@ -49,6 +49,7 @@ HALVES = tuple(map(ipaddress.ip_network, ["0.0.0.0/1", "128.0.0.0/1", "::/1", "8
     [
         *("10.0.0.1", "127.0.0.1", "169.254.169.254", "192.168.1.1", "224.0.0.1", "100.64.0.1"),
         *("::1", "fe80::1", "ff02::1", "::ffff:10.0.0.1", "fd00::1"),
+        *("64:ff9b::10.0.0.1", "2002:a00:1::1", "fec0::1", "3fff::1"),
     ],
 )
 def test_everything_does_not_name_a_special_address(address: str) -> None:
