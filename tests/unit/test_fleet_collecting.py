@@ -63,6 +63,25 @@ def test_a_journal_is_a_database_of_tables(tmp_path: Path, statement: str, sound
     assert not is_database(path)
 
 
+@pytest.mark.parametrize(
+    "disguise",
+    [
+        "sql = 'CREATE/**/VIRTUAL TABLE t USING fts5(x)'",
+        "sql = 'create virtual table t using fts5(x)', rootpage = 2",
+        "sql = 'CREATE  VIRTUAL TABLE t USING fts5(x)', rootpage = 2",
+        "sql = '/**/CREATE TABLE t (x)', rootpage = 2",
+    ],
+)
+def test_a_virtual_table_in_disguise_is_found(tmp_path: Path, disguise: str) -> None:
+    """A hostile host writes the schema's text and numbers as it likes."""
+    path = tmp_path / "journal.sqlite"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("CREATE VIRTUAL TABLE t USING fts5(x)")
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute(f"UPDATE sqlite_master SET {disguise} WHERE name = 't'")
+    assert not is_database(path)
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """Results of a host A."""

@@ -163,6 +163,12 @@ def is_same(path: Path, file: File) -> bool:
         return False
 
 
+_PLAIN = """rootpage > 0 AND (type = 'table' AND sql GLOB 'CREATE TABLE *'
+    OR type = 'index' AND (sql IS NULL OR sql GLOB 'CREATE INDEX *' OR sql GLOB 'CREATE UNIQUE INDEX *'))"""
+"""What SQLite itself writes for tables and indexes. The text is the host's: what has another form may be anything, as
+`CREATE/**/VIRTUAL TABLE` is."""
+
+
 def is_database(path: Path) -> bool:
     """Whether a file is a sound SQLite database of tables alone: a damaged one would stop what reads all journals of a
     campaign, and views and virtual tables are programs of the one who wrote them.
@@ -172,9 +178,7 @@ def is_database(path: Path) -> bool:
     try:
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
             db.set_progress_handler(lambda: time.monotonic() > deadline, 100_000)
-            strange = db.execute(
-                "SELECT 1 FROM sqlite_master WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%'"
-            ).fetchone()
+            strange = db.execute(f"SELECT 1 FROM sqlite_master WHERE ({_PLAIN}) IS NOT 1").fetchone()  # noqa: S608
             return strange is None and db.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
     except sqlite3.Error:
         return False
