@@ -37,6 +37,9 @@ NAMED_FAULTS = 20
 MAX_LINE_BYTES = 4_096
 """Longer lines are invalid rows."""
 
+MOST_RANK_DIGITS = 18
+"""Ledgers and tables have 64 bits for a rank."""
+
 MOST_LINE_BYTES = 1 << 20
 """A file with a longer line is not accepted as a list."""
 
@@ -184,6 +187,8 @@ class TopList:
         rank = fields[rank_at]
         if not (rank.isascii() and rank.isdigit()) or int(rank) < 1:
             raise _RowError("the rank is not a number")
+        if len(rank) > MOST_RANK_DIGITS:
+            raise _RowError("the rank is too large")
         return int(rank), fields[name_at]
 
 

@@ -60,10 +60,12 @@ def test_every_form_is_read(tmp_path: Path, pack, text: str, form: str, want: li
 def test_broken_rows_are_counted_and_named(tmp_path: Path) -> None:
     path = tmp_path / "list"
     rows = ["1,a.example", ",", "x,b.example", "3,com", "4,192.0.2.1", "5", "6,-bad-.example", "0,c.example", "7,d e.f"]
+    rows += ["99999999999999999999,f.example"]  # more than SQLite can hold
     path.write_text("\n".join([*rows, "8," + "a" * 5000 + ".example", "9,z.example"]))
     found = TopList(path)
     assert [row.domain for row in found] == ["a.example", "z.example"]
     assert found.broken["the rank is not a number"] == 2
+    assert found.broken["the rank is too large"] == 1
     assert found.broken["a bare top-level name"] == 1
     assert found.broken["an IP address"] == 1
     assert found.broken["empty fields"] == 1
