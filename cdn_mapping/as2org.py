@@ -64,6 +64,11 @@ class Organisations:
         org_id = None if asn is None else self.of_asn.get(asn)
         return None if org_id is None else self.by_id.get(org_id, Organisation(org_id=org_id, name=None))
 
+    def note(self, asn: int, org_id: str) -> None:
+        """Notes who holds an AS. Without an id nobody knows: all such are not one organisation."""
+        if org_id.strip():
+            self.of_asn[asn] = org_id
+
     def members(self, org_id: str) -> list[int]:
         """All AS numbers of an organisation, sorted."""
         if not self._members and self.of_asn:
@@ -223,7 +228,7 @@ def _read_txt(path: Path, lines: Iterable[str], into: Organisations) -> None:
             )
         row = dict(zip(columns, values, strict=True))
         if columns[0] == "aut":
-            into.of_asn[_asn(row["aut"], path, number)] = row.get("org_id", "")
+            into.note(_asn(row["aut"], path, number), row.get("org_id", ""))
         elif columns[0] == "org_id":
             into.by_id[row["org_id"]] = Organisation(
                 org_id=row["org_id"], name=decoded(row.get("org_name", "")) or None, country=row.get("country") or None
@@ -255,7 +260,7 @@ def _read_jsonl(path: Path, lines: Iterable[str], into: Organisations) -> None:
                 remedy="give CAIDA's as-org2info.jsonl",
             )
         if kind == "ASN":
-            into.of_asn[_asn(row.get("asn"), path, number)] = org_id
+            into.note(_asn(row.get("asn"), path, number), org_id)
         else:
             into.by_id[org_id] = Organisation(
                 org_id=org_id, name=_text(row, "name", decode=True), country=_text(row, "country")

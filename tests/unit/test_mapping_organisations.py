@@ -49,6 +49,17 @@ def jsonl() -> str:
     return "\n".join(json.dumps(row) for row in rows)
 
 
+def test_networks_without_an_organisation_are_not_one(tmp_path: Path) -> None:
+    path = tmp_path / "as2org"
+    nobody = {"type": "ASN", "organizationId": ""}
+    path.write_text(f"{TXT}64000|1|ONE|||ARIN\n64001|1|TWO| ||ARIN\n")
+    found = as2org.read(path)
+    path.write_text(f"{jsonl()}\n{json.dumps(nobody | {'asn': '64002'})}\n")
+    as2org.read(path, into=found)
+    assert [found.get(asn) for asn in (64000, 64001, 64002)] == [None, None, None]
+    assert found.members("") == [] and found.get(99) is not None
+
+
 @pytest.mark.parametrize("text", [TXT, OLD, jsonl(), "\ufeff" + TXT.replace("\n", "\r\n")])
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress])
 def test_all_forms_say_the_same(tmp_path: Path, text: str, pack) -> None:  # type: ignore[no-untyped-def]
