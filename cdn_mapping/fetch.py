@@ -84,7 +84,8 @@ def _request(url: str, headers: dict[str, str]) -> tuple[http.client.HTTPConnect
         connection = _Pinned(parts.hostname, port, checked_address(parts.hostname, port), context)
         agent = {"User-Agent": f"upshift/{core.__version__}", "Accept-Encoding": "identity"}
         try:
-            connection.request("GET", parts.path or "/", headers=agent | headers)
+            path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            connection.request("GET", path, headers=agent | headers)
             response = connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             connection.close()

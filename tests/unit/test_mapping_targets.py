@@ -295,6 +295,8 @@ class Mirror(BaseHTTPRequestHandler):
             self._send(302, "", Location="http://192.0.2.1/x")
         elif parts[0] == "round":
             self._send(302, "", Location="/round/")
+        elif parts[0].startswith("signed?"):
+            self._send(302, "", Location="/caida/rib.20261101.0200.bz2?key=2")
         elif parts[-1].startswith(("rib.", "2026")):
             self._file(cut=parts[0] == "cut" and self.headers.get("Range") is None)
         else:
@@ -365,6 +367,11 @@ def test_last_months_folder_where_this_months_is_missing(mirror: str) -> None:
     assert url == mirror + "rv.sg/bgpdata/2026.11/RIBS/rib.20261101.0200.bz2"
     with pytest.raises(IncompleteError, match="no as-org2info file is listed"):
         fetch.newest_as2org(mirror + "none/")
+
+
+def test_the_query_of_an_address_and_of_a_redirect_is_kept(mirror: str, tmp_path: Path) -> None:
+    assert fetch.download(mirror + "signed?key=1", tmp_path).path.read_bytes() == RIB
+    assert [path for path, _ in Mirror.seen] == ["/signed?key=1", "/caida/rib.20261101.0200.bz2?key=2"]
 
 
 def test_an_interrupted_fetch_goes_on_and_shows_no_half_file(mirror: str, tmp_path: Path) -> None:
