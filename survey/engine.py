@@ -282,6 +282,7 @@ async def _work(
             record = await visit(subject, record)
         except NotAskedError as error:
             survey.refused(record, error)
+        record.surveyed_at = now()  # when it ended; a visit has the time when it began
         finished.append((subject.key, survey.outcome(record), document_of(record)))
 
 

@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,8 +23,10 @@ from core.errors import UsageError
 from core.files import store, targets
 from core.outreach.ledger import LedgerEntry
 from core.outreach.pace import LANES_KEPT, Lanes, TokenBucket
-from survey.engine import SurveyLedger
+from survey.access import NotAskedError
+from survey.engine import SurveyLedger, _work
 from survey.subjects import Subject, read_subjects
+from survey.surveys.options import OPTIONS
 from tests.cells import Repeats
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -68,6 +72,22 @@ def test_subjects_that_cannot_be_had(tmp_path: Path) -> None:
     downloads.write_bytes(b"PAR1 and nothing more")
     with pytest.raises(UsageError, match="not a readable Parquet"):
         list(read_subjects(downloads))
+
+
+def test_a_record_has_the_time_when_its_visit_ended() -> None:
+    time_now = 1000.0
+
+    async def visit(_: Subject, record: Any) -> Any:
+        nonlocal time_now
+        time_now += 60
+        if record.domain == "blocked.example":
+            raise NotAskedError("blocked", "x")
+        return replace(record, outcome="ok")
+
+    finished: list[Any] = []
+    subjects = iter([Subject(domain="a.example"), Subject(domain="blocked.example")])
+    asyncio.run(_work(OPTIONS, visit, subjects, finished, lambda: time_now))
+    assert [document["surveyed_at"] for _, _, document in finished] == [1060.0, 1120.0]
 
 
 class Time:
