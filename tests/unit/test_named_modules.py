@@ -66,11 +66,22 @@ def is_there(dotted: str) -> bool:
     return False
 
 
+def missing_in_tables(text: str) -> set[str]:
+    """What is no module of the folder that a table's heading names (`module of `crawler/``), in its first column."""
+    found = set()
+    for folder, rows in re.findall(r"^\| module of `([\w/]+/)` \|.*\n\|-.*\n((?:\|.*\n)*)", text, re.MULTILINE):
+        for name in re.findall(r"`([\w/]+)`", "\n".join(row.split("|")[1] for row in rows.splitlines())):
+            wanted = (f"{folder}{name}",) if name.endswith("/") else (f"{folder}{name}.py", f"{folder}{name}.rs")
+            if not any(kept.startswith(wanted) for kept in kept_files()):
+                found.add(f"{folder}{name}")
+    return found
+
+
 def missing(text: str) -> list[str]:
     """The files and modules that a text names and that do not exist."""
     dotted = {name for name in _DOTTED.findall(text) if name not in ELSEWHERE and not is_there(name)}
     files = {name for name in _FILE.findall(text) if not any(f"/{kept}".endswith(f"/{name}") for kept in kept_files())}
-    return sorted(dotted | {name for name in files if not name.startswith(OTHERS_FILES)})
+    return sorted(dotted | missing_in_tables(text) | {name for name in files if not name.startswith(OTHERS_FILES)})
 
 
 def quoted(source: str) -> str:
@@ -91,4 +102,6 @@ def test_what_is_named_exists() -> None:
 def test_a_name_that_is_left_behind_is_reported() -> None:
     text = "See `core.files.nowhere.read`, core/files/nowhere.py, `core.files.store.read_rows` and core/files/store.py."
     assert missing(text) == ["core.files.nowhere.read", "core/files/nowhere.py"]
+    table = "| module of `crawler/` | task |\n|---|---|\n| `spider`, `gate` | `no` |\n| `core.files.store` | |\n\n"
+    assert missing(table) == ["crawler/gate"]
     assert missing("`core.files.store.nothing`") == ["core.files.store.nothing"]
