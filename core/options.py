@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from inspect import Parameter, Signature, signature
@@ -10,6 +11,8 @@ from types import MappingProxyType
 from typing import Any, get_type_hints
 
 from typer.core import TyperCommand
+
+from core.errors import UsageError
 
 
 def parameters_of(model: Any, defaults: Mapping[str, Any] = MappingProxyType({})) -> Iterator[Parameter]:
@@ -68,7 +71,21 @@ def listings(command: Any) -> Mapping[str, Iterable[tuple[str, str]]]:
 
 
 class ListingCommand(TyperCommand):
-    """A command whose `--help` ends with its `listings`, which are made only then."""
+    """A command whose `--help` ends with its `listings`, which are made only then.
+
+    Of numbers, nan and inf are refused: they pass whatever range an option has.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        for name, value in ctx.params.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UsageError(
+                    f"{value} is not a number that can be used",
+                    where=f"--{name.replace('_', '-')}",
+                    remedy="give a finite number",
+                )
+        return rest
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         super().format_epilog(ctx, formatter)

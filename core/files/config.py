@@ -7,7 +7,7 @@ import functools
 import json
 import tomllib
 import typing
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -88,8 +88,12 @@ def load_toml(path: Path, model: type[Model]) -> Model:
     return build(read_toml(path), model, where=str(path))
 
 
-def build(data: object, model: type[Model], *, where: str) -> Model:
-    """A value of `model` from plain data, with errors as in `load_toml`; the first one is reported."""
+def build(data: object, model: type[Model], *, where: str, beside: Iterable[str] = ()) -> Model:
+    """A value of `model` from plain data, with errors as in `load_toml`; the first one is reported.
+
+    Args:
+        beside: fields of the file that are read elsewhere; one of them may be what an unknown field means.
+    """
     from pydantic import ValidationError
 
     try:
@@ -99,7 +103,10 @@ def build(data: object, model: type[Model], *, where: str) -> Model:
         first = faults[0]
         name = ".".join(str(part) for part in first["loc"]) or "the file"
         remedy = "fix that field"
-        if first["type"] in _UNKNOWN and (meant := nearest(str(first["loc"][-1]), _field_names(model))) is not None:
+        if (
+            first["type"] in _UNKNOWN
+            and (meant := nearest(str(first["loc"][-1]), [*_field_names(model), *sorted(beside)])) is not None
+        ):
             remedy = f"did you mean {meant}?"
         raise UsageError(
             f"field {name}: {_clause(first['type'], first['msg'])}"

@@ -322,7 +322,7 @@ def from_document(document: Mapping[str, Any], path: Path) -> Campaign:
     """The campaign of a TOML document; `path` is used in errors, and relative paths start there."""
     where = str(path)
     rest = {key: value for key, value in document.items() if key not in _SEVERAL_SHAPES}
-    entry = build(rest, _File, where=where)
+    entry = build(rest, _File, where=where, beside=_SEVERAL_SHAPES)
     _check(entry, where)
     configurations = read_configurations(document, where)
     comparisons = read_comparisons(document, configurations, where)

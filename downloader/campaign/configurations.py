@@ -178,6 +178,9 @@ def read_configurations(document: Mapping[str, Any], where: str) -> tuple[Config
     preset = _preset(document, where)
     configurations = [] if preset is None else list(preset.configurations)
     if isinstance(named, list):
+        for entry in named:
+            if not isinstance(entry, dict):
+                raise fault(f"{entry!r} is not a [[configurations]] table", where, "configurations", remedy)
         configurations += [_configuration(entry, f"{where}: configurations[{i}]") for i, entry in enumerate(named)]
     if permuted is not None:
         taken = {configuration.name for configuration in configurations}

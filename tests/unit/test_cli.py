@@ -58,6 +58,8 @@ def test_h_is_help(words: list[str]) -> None:
         (["ru"], "No such command 'ru'. Did you mean 'run'?"),
         (["map", "tabel"], "No such command 'tabel'. Did you mean 'table'?"),
         (["run", "--uot", "x"], "--out"),
+        (["plan", "x", "--noise", "nan"], "--noise: nan is not a number that can be used; give a finite number"),
+        (["plan", "x", "--price-gb", "inf"], "--price-gb: inf is not a number that can be used"),
         (["lab", "up", "smal"], "unknown topology 'smal'; did you mean small? use one of: anrw, cdn-iw, small"),
     ],
 )
@@ -202,3 +204,16 @@ def test_pandas_is_left_alone() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "0\n"
+
+
+@pytest.mark.parametrize(("name", "meant"), [("MUCC", "did you mean MUC? "), ("FOO", "")])
+def test_a_vantage_point_that_the_campaign_does_not_have(tmp_path: Path, name: str, meant: str) -> None:
+    """Without a lab: it is refused before anything is resolved."""
+    (tmp_path / "t.csv").write_text("domain,url,provider,size_bytes\na.example,https://a.example/f,other,1000000\n")
+    (tmp_path / "c.toml").write_text(
+        'name = "c"\ntargets = "t.csv"\nvantage_points = ["MUC"]\ncontact = "a@upshift-tests.edu"\nconfigurations = "paper"\n'
+    )
+    done = upshift("run", str(tmp_path / "c.toml"), "--out", str(tmp_path / "out"), "--vantage", name)
+    assert done.returncode == 2, done.stderr
+    said = f"upshift: --vantage: the campaign has no vantage point {name!r}; {meant}use one of: MUC\n"
+    assert done.stderr == said and not (tmp_path / "out").exists()

@@ -210,6 +210,8 @@ def entry(**changes: Any) -> dict[str, Any]:
     ("changes", "said"),
     [
         ({"nam": 1}, "field nam: unknown field"),
+        ({"configuration": "paper"}, "field configuration: unknown field; did you mean configurations?"),
+        ({"premute": ["ecn"]}, "field premute: unknown field; did you mean permute?"),
         ({"name": None}, "field name: input should be a valid string"),
         ({"name": "../x"}, "field name: '../x' is not a valid name"),
         ({"vantage_points": ["a/b"]}, "field vantage_points: 'a/b' is not a valid name"),
@@ -227,6 +229,7 @@ def entry(**changes: Any) -> dict[str, Any]:
         ({"lab": None, "targets": "t.csv"}, "field contact: required when real servers are measured"),
         ({"lab": None, "contact": "a@uni.edu"}, "field targets: this campaign has no lab"),
         ({"configurations": "all"}, "field configurations: unknown preset 'all'; use one of: "),
+        ({"configurations": ["BL"]}, "field configurations: 'BL' is not a [[configurations]] table; write one of 'htt"),
         ({"configurations": []}, "field configurations: it names no configuration"),
         ({"permute": "ecn"}, "field permute: not a list of factors"),
         ({"permute": ["ecn", "ecn"]}, "field permute: a factor is named twice"),
