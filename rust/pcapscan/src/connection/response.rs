@@ -4,10 +4,16 @@ use super::Connection;
 use crate::answer::Response;
 use crate::quic;
 use crate::rounds::Rounds;
+use std::ops::Range;
 
 /// Sizes of a `close_notify` alert that has a segment of its own: TLS 1.3, and TLS 1.2 with an AEAD of 8 explicit nonce
 /// bytes (RFC 8446, sections 5.2 and 6.1; RFC 5288, section 3). A server sends it when it gets to it: it ends no answer.
 const CLOSE_NOTIFY_BYTES: [u32; 2] = [24, 31];
+
+/// Sizes of a client's segments that are no requests where they come while the server answers: with TLS 1.3 an
+/// acknowledgement of `SETTINGS` takes 31 bytes, a `WINDOW_UPDATE` 35, an acknowledgement of a `PING` 39 (RFC 9113,
+/// section 6), two in records of their own up to 70.
+const CONTROL_BYTES: Range<u32> = 31..72;
 
 impl Connection {
     /// The server's answer with the most bytes; of QUIC the one that [`crate::quic::State`] found.
@@ -49,7 +55,14 @@ impl Connection {
             if self.response.first_ns == 0 {
                 self.hello.add(new_bytes);
             }
-            self.last_client_data_ns = Some(now_ns);
+            // A client that began with much more sent a ClientHello; without TLS all requests may be short. The first
+            // answer is that to the ClientHello: what follows it is a request. The end of a request may be short too.
+            let is_control = CONTROL_BYTES.contains(&len)
+                && self.hello.bytes > 2 * u64::from(len)
+                && self.best_response.bytes > 0;
+            if !is_control || self.last_client_data_ns.is_some() {
+                self.last_client_data_ns = Some(now_ns);
+            }
             return;
         }
         if self.last_client_data_ns.is_some() || self.response.first_ns == 0 {
@@ -121,5 +134,124 @@ impl Connection {
             let rtt_ns = self.wireshark.initial_rtt_ns();
             self.rounds = Some(Box::new(Rounds::new(now_ns, rtt_ns)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Packet, Writer};
+    use crate::{Capture, Engine, Record, Settings};
+    use std::io::Cursor;
+
+    const MS: u64 = 1_000_000;
+    /// Round trip of the path, ms.
+    const RTT: u64 = 50;
+
+    /// A connection with the client next to the capture.
+    struct Path {
+        writer: Writer,
+        next: [u32; 2],
+    }
+
+    impl Path {
+        /// The handshake begins at 0; its SYN-ACK comes after `syn_rtt` ms.
+        fn new(syn_rtt: u64) -> Self {
+            let (writer, next) = (Writer::default(), [1000, 5000]);
+            let mut path = Self { writer, next };
+            path.segment(0, true, 0x02, 0);
+            path.segment(syn_rtt, false, 0x12, 0);
+            path.next = [1001, 5001];
+            path.segment(syn_rtt, true, 0x10, 0);
+            path
+        }
+
+        fn segment(&mut self, at: u64, from_client: bool, flags: u16, len: u16) {
+            let [seq, ack] = match (from_client, self.next) {
+                (true, next) => next,
+                (false, [client, server]) => [server, client],
+            };
+            self.writer.packet(&Packet {
+                time_ns: at * MS,
+                from_client,
+                seq,
+                ack,
+                flags,
+                window: 60_000,
+                len,
+                id: 0,
+                timestamps: None,
+            });
+            self.next[usize::from(!from_client)] += u32::from(len);
+        }
+
+        fn data(&mut self, at: u64, from_client: bool, len: u16) {
+            self.segment(at, from_client, 0x18, len);
+        }
+
+        /// Two segments of the server and the client's ACK of them.
+        fn flight(&mut self, at: u64) {
+            self.data(at, false, 1448);
+            self.data(at + 1, false, 1448);
+            self.segment(at + 1, true, 0x10, 0);
+        }
+
+        /// First and last packet of the answer, ms, and its bytes.
+        fn answer(&self) -> (i64, i64, u64) {
+            let bytes = Cursor::new(self.writer.bytes().to_vec());
+            let mut capture = Capture::from_reader(Box::new(bytes)).unwrap();
+            let mut engine = Engine::new(Settings::default());
+            engine.run(&mut capture, &mut (), u64::MAX);
+            let record = Record::new(engine.connections().next().unwrap(), false);
+            let ms = |ns: Option<i64>| ns.unwrap() / 1_000_000;
+            let times = (record.response_first_ns, record.response_last_ns);
+            (ms(times.0), ms(times.1), record.response_bytes)
+        }
+    }
+
+    /// A handshake of TLS 1.3 with a request of `request` bytes: the answer comes after 3 round trips.
+    fn requested(syn_rtt: u64, request: u16) -> Path {
+        let mut path = Path::new(syn_rtt);
+        path.data(syn_rtt, true, 517);
+        path.data(syn_rtt + RTT, false, 1448);
+        path.data(syn_rtt + RTT + 1, true, 80);
+        path.data(syn_rtt + RTT + 1, true, request);
+        path
+    }
+
+    #[test]
+    fn control_frames_of_http_2_split_no_answer() {
+        for control in [31, 35, 39, 44, 70] {
+            let mut path = requested(RTT, 200);
+            for round in 3..6 {
+                path.flight(round * RTT);
+                path.data(round * RTT + 2, true, control);
+            }
+            assert_eq!(path.answer(), (150, 251, 6 * 1448), "{control}");
+        }
+    }
+
+    #[test]
+    fn requests_begin_an_answer() {
+        // The first one over TLS may be short, as may all without.
+        let mut path = requested(RTT, 40);
+        path.flight(150);
+        assert_eq!(path.answer(), (150, 151, 2 * 1448));
+        let mut path = Path::new(RTT);
+        path.data(50, true, 47);
+        path.data(100, false, 300);
+        path.data(101, true, 53);
+        path.flight(151);
+        assert_eq!(path.answer(), (151, 152, 2 * 1448));
+        path.data(153, true, 53);
+        path.flight(203);
+        path.data(205, false, 100);
+        assert_eq!(path.answer(), (203, 205, 2 * 1448 + 100));
+        // A later one over TLS is longer than control frames; its end may be short.
+        let mut path = requested(RTT, 200);
+        path.data(150, false, 300);
+        path.data(151, true, 1448);
+        path.data(152, true, 40);
+        path.flight(202);
+        assert_eq!(path.answer(), (202, 203, 2 * 1448));
     }
 }
