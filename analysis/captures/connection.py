@@ -224,8 +224,8 @@ class Connection:
     response_first_bytes: int
     """Payload of its first packet."""
     round_ns: int | None
-    """Length of a round of that answer: the initial round-trip time, or a multiple of it by a power of two, so that
-    there are at most 64 rounds. None without an answer."""
+    """Length of a round of that answer: the initial round-trip time (of TCP that of ACKs, if the SYN was slow), or a
+    multiple of it by a power of two, so that there are at most 64 rounds. None without an answer."""
     dispersion_ps_per_byte: float | None
     """Time per byte of payload within four full packets in a row; a quarter took less [ps/B]."""
     round_bytes: Sequence[int]

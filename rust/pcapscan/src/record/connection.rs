@@ -128,8 +128,8 @@ record! {
     response_bytes: u64 = answer.bytes,
     /// Payload of its first packet.
     response_first_bytes: u64 = answer.first_bytes,
-    /// Length of a round of that answer: the initial round-trip time, or a multiple of it by a power of two, so
-    /// that there are at most 64 rounds. None without an answer.
+    /// Length of a round of that answer: the initial round-trip time (of TCP that of ACKs, if the SYN was slow), or a
+    /// multiple of it by a power of two, so that there are at most 64 rounds. None without an answer.
     round_ns: Option<i64> = rounds.map(|rounds| rounds.round_ns),
     /// Time per byte of payload within four full packets in a row; a quarter took less [ps/B].
     dispersion_ps_per_byte: Option<f64> = rounds.and_then(|rounds| rounds.dispersion.quantile_ns(0.25)),
