@@ -58,6 +58,8 @@ pub struct LongHeader {
     pub kind: Kind,
     /// Version; 0 is version negotiation.
     pub version: u32,
+    /// Whether the QUIC bit is set. Where both ends agree, they set it at random (RFC 9287).
+    pub has_quic_bit: bool,
     /// Destination connection ID.
     pub destination: ConnectionId,
     /// Source connection ID.
@@ -84,14 +86,16 @@ fn is_known(version: u32) -> bool {
 }
 
 /// Whether a UDP payload of `length` bytes with this header begins a connection: a version that we know, or an Initial
-/// as RFC 9000 (sections 7.2 and 14.1) wants it from a client, so that experimental versions are found too.
+/// as RFC 9000 (sections 7.2 and 14.1) wants it from a client, so that experimental versions are found too. Its QUIC bit
+/// is set, or it may be anything.
 #[must_use]
 pub fn begins_connection(header: &LongHeader, length: u32) -> bool {
-    is_known(header.version)
-        || (header.kind == Kind::Initial && header.destination.length >= 8 && length >= 1200)
+    let is_initial = header.kind == Kind::Initial && header.destination.length >= 8;
+    header.has_quic_bit && (is_known(header.version) || is_initial && length >= 1200)
 }
 
-/// Parses the long header at the start of `bytes`; `None` if it is not one. An unknown version is read as version 1.
+/// Parses the long header at the start of `bytes`; `None` if it is not one. An unknown version is read as version 1. The
+/// QUIC bit may have any value.
 #[must_use]
 pub fn long_header(bytes: &[u8]) -> Option<LongHeader> {
     let first = *bytes.first()?;
@@ -99,9 +103,6 @@ pub fn long_header(bytes: &[u8]) -> Option<LongHeader> {
         return None;
     }
     let version = u32::from_be_bytes(bytes.get(1..5)?.try_into().ok()?);
-    if version != 0 && first & 0x40 == 0 {
-        return None;
-    }
     let (destination, at) = connection_id(bytes, 5)?;
     let (source, mut at) = connection_id(bytes, at)?;
     let kind = match (version, (first >> 4) & 3) {
@@ -116,6 +117,7 @@ pub fn long_header(bytes: &[u8]) -> Option<LongHeader> {
     let mut header = LongHeader {
         kind,
         version,
+        has_quic_bit: first & 0x40 != 0,
         destination,
         source,
         next: None,
@@ -254,17 +256,17 @@ impl State {
     pub fn datagram(&mut self, role: usize, bytes: &[u8], len: u32, now_ns: i64) -> Option<i64> {
         if role == 0 {
             self.count_answer();
-        } else if bytes.first().is_some_and(|first| first & 0xc0 == 0x40) {
+        } else if bytes.first().is_some_and(|first| first & 0x80 == 0) {
             self.note_answer(len, now_ns);
         }
         let mut at = 0;
         // A datagram holds few coalesced packets; each step moves on.
         for _ in 0..8 {
             let rest = bytes.get(at..).filter(|rest| !rest.is_empty())?;
+            if at > 0 && rest[0] & 0x40 == 0 {
+                return None; // padding; at the start of a datagram the bit may be greased (RFC 9287)
+            }
             if rest[0] & 0x80 == 0 {
-                if rest[0] & 0x40 == 0 {
-                    return None; // padding, or not QUIC
-                }
                 self.short_ns[role].get_or_insert(now_ns);
                 return self.spin[role].packet(rest[0] & 0x20 != 0, now_ns);
             }
@@ -357,6 +359,24 @@ mod tests {
         let mut state = State::default();
         state.datagram(0, &bytes, u32::try_from(bytes.len()).unwrap(), 7);
         assert_eq!((state.initial_ns[0], state.short_ns[0]), (Some(7), Some(7)));
+    }
+
+    #[test]
+    fn a_greased_quic_bit_hides_no_packet_and_padding_is_none() {
+        for greased in [0, 0x40] {
+            let mut state = State::default();
+            state.datagram(0, &[greased; 40], 90, 1);
+            state.datagram(1, &[greased; 40], 1200, 2);
+            state.datagram(0, &[greased; 40], 30, 3);
+            assert_eq!((state.short_ns[0], state.answer.bytes), (Some(1), 1200));
+            let mut bytes = initial(&[1; 8], &[2, 3], &[0, 2, 9, 9]);
+            bytes[0] ^= greased;
+            bytes.resize(1200, 0);
+            assert!(begins_connection(&long_header(&bytes).unwrap(), 1200) == (greased == 0));
+            let mut state = State::default();
+            state.datagram(0, &bytes, 1200, 7);
+            assert_eq!((state.initial_ns[0], state.short_ns[0]), (Some(7), None));
+        }
     }
 
     #[test]
