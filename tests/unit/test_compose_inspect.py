@@ -313,6 +313,17 @@ def test_quic_is_held_against_its_capture_too(clock_s: float) -> None:
     assert judged(0.9).host_disturbance is None, "a QUIC client that is late acknowledges late"
 
 
+def test_a_short_body_of_quic_has_no_times_and_is_no_contradiction() -> None:
+    """Its one datagram is below 1,000 bytes, as tickets are."""
+    seen = connection(protocol="quic", syn_ns=None, syn_ack_ns=None, response_last_ns=None)
+    (row,) = inspect_run([quic(body_bytes=500, connect_s=0.04)], [seen])
+    assert (row.download.treatment_ok, row.download.treatment_detail) == (True, None)
+    assert row.kpis is not None and row.kpis["transfer"] is None
+    for of_server, told in ((499, "499 bytes of payload"), (0, "no data from the server")):
+        other = dataclasses.replace(seen, server=side(payload_bytes=of_server))
+        assert told in (proof.contradiction(quic(body_bytes=500), other) or "")
+
+
 SKEWS_S = [0.0003, 0.003, 0.012]
 """How long before its SYN a client takes its start time."""
 
