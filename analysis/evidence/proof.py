@@ -247,12 +247,22 @@ def disturbance(
     """
     if connection is None or download.outcome != Outcome.OK or download.transport != Transport.TCP:
         return None
-    if not _has_all(download, connection) or connection.response_last_ns is None:
+    if not _has_all(download, connection) or not has_answer(download, connection):
+        return None
+    if connection.response_last_ns is None:
         return None
     late_s, slack_s = _late_s(download, connection.response_last_ns, clock_s)
     if late_s <= slack_s:
         return None
     return HostDisturbance.CLIENT_LATE, f"the client read the last byte {late_s * 1e3:.1f} ms after it arrived"
+
+
+def has_answer(download: Download, connection: Connection) -> bool:
+    """Whether what the capture takes for the largest answer can be that of the download. Of TCP it has as many bytes as
+    the body at least, or else a segment of the client was taken for another request; gaps in the capture apart. QUIC
+    hides what is data."""
+    seen = connection.response_bytes + connection.server.missing_bytes
+    return download.transport != Transport.TCP or seen >= download.body_bytes
 
 
 def _has_all(download: Download, connection: Connection) -> bool:

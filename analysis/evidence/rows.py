@@ -18,7 +18,7 @@ from analysis.captures.kpis import Value
 from analysis.captures.scan import kpi_values
 from analysis.evidence.identity import with_identity
 from analysis.evidence.matching import clock_offset_s, match
-from analysis.evidence.proof import disturbance, judge_treatment, slow_handshake, smallest_rtt_s
+from analysis.evidence.proof import disturbance, has_answer, judge_treatment, slow_handshake, smallest_rtt_s
 from core.domain import Download, Proven, Transport
 from core.files import schemas
 
@@ -102,7 +102,10 @@ def inspect_run(
 
 def with_account(connection: Connection, download: Download) -> Connection:
     """A connection with data that only the client has: the body, which is encrypted; of QUIC its lost packets, and how
-    often the server reported that it was blocked by flow control; and how much CPU time the client had."""
+    often the server reported that it was blocked by flow control; and how much CPU time the client had. Without the
+    times of the answer, if its body is longer than what the capture has of it."""
+    if not has_answer(download, connection):
+        connection = replace(connection, response_request_ns=None, response_first_ns=None, response_last_ns=None)
     connection = replace(
         connection,
         body_bytes=download.body_bytes,

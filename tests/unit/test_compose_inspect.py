@@ -65,6 +65,7 @@ def connection(**changes: Any) -> Connection:
         "first_ns": int(START * 1e9) + 1000, "last_ns": int(START * 1e9) + 1_100_000_000, "syn_ns": int(START * 1e9),
         "syn_ack_ns": int(START * 1e9) + 10_000_000,
         "ecn_requested": False, "ecn_accepted": False, "response_last_ns": int((START + 0.999) * 1e9),
+        "response_first_ns": int((START + 0.5) * 1e9), "response_bytes": 1200,
         "client": side(timestamps=True, mss=1460, syn_window=64240, syn_packets=1), "server": side(),
     }  # fmt: skip
     return Connection(**blank(Connection, **(known | changes)))
@@ -290,6 +291,18 @@ def test_a_client_that_read_late_was_disturbed_and_not_mistreated() -> None:
     ):
         (row,) = inspect_run([other], [seen])
         assert row.download.host_disturbance is None
+
+
+def test_a_part_of_an_answer_tells_no_times() -> None:
+    """A segment of the client was taken for a request, and cut the answer in two."""
+    half = connection(response_last_ns=int((START + 0.6) * 1e9), response_bytes=999)
+    (row,) = inspect_run([download()], [half])
+    assert row.kpis is not None and row.download.host_disturbance is None
+    assert {row.kpis[name] for name in ("transfer", "time_to_first_byte", "delivery_rate")} == {None}
+    gap = dataclasses.replace(half, server=side(missing_bytes=1))
+    (row,) = inspect_run([download()], [gap])
+    assert row.kpis is not None and row.kpis["transfer"] == pytest.approx(0.1)
+    assert row.download.host_disturbance == HostDisturbance.CLIENT_LATE
 
 
 def quic(**changes: Any) -> Download:
