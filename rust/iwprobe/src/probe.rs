@@ -32,6 +32,9 @@ const MOST_REPEATS: u8 = 2;
 const LEAST_TIMEOUT: u64 = 160 * MS;
 /// Least wait for new data after our ACK.
 const LEAST_CONFIRMATION: u64 = 1_000 * MS;
+/// What the window held back leaves when our ACK arrives. Beside two round trips, one for queues and a sender that paces:
+/// this for the turns of both hosts.
+const CONFIRMATION_SLACK: u64 = 100 * MS;
 /// MSS of a server that announces none (RFC 9293, section 3.7.1).
 const DEFAULT_MSS: u16 = 536;
 /// What is kept of an answer whose ACKs are withheld, for its head; and of a TLS handshake.

@@ -325,6 +325,28 @@ fn an_ack_that_was_lost_is_sent_again() {
 }
 
 #[test]
+fn data_that_was_written_after_our_ack_is_no_limit_of_the_window() {
+    for (ack_delay, after, verdict) in [
+        (0, RTT, Verdict::Limited),
+        (0, 2 * RTT + 100 * MS, Verdict::Limited),
+        (0, 2 * RTT + 101 * MS, Verdict::LowerBound),
+        (0, 280 * MS, Verdict::LowerBound),
+        (100, 280 * MS, Verdict::Limited),
+    ] {
+        let mut world = World::with_request(1, 64, Some(7), Mode::Window);
+        world.probe.plan.ack_delay = ack_delay * MS;
+        world.now += RTT;
+        // A head of HTTP in five segments; its body comes after the timeout.
+        (0..5).for_each(|index| world.data(64 * index, if index < 4 { 64 } else { 44 }, 0));
+        world.now += TIMEOUT;
+        world.data(0, 64, 0);
+        world.wait(after);
+        world.data(300, 64, 0);
+        assert_eq!(world.probe.verdict(), Some(verdict), "{ack_delay} {after}");
+    }
+}
+
+#[test]
 fn a_download_has_an_ack_every_k_segments_and_the_second_answer_none() {
     let head = b"HTTP/1.1 200 OK\r\nContent-Length: 460\r\n\r\n"; // 40 bytes
     let answer = [&head[..], &[b'x'; 460]].concat();

@@ -1,7 +1,8 @@
 //! The flight whose ACKs are withheld, its end, and the ACK that asks for more.
 
 use super::{
-    DEFAULT_MSS, LEAST_CONFIRMATION, LEAST_TIMEOUT, MOST_REPEATS, Phase, Probe, SCALE, WINDOW,
+    CONFIRMATION_SLACK, DEFAULT_MSS, LEAST_CONFIRMATION, LEAST_TIMEOUT, MOST_REPEATS, Phase, Probe,
+    SCALE, WINDOW,
 };
 use crate::segment::{Segment, Sink};
 use crate::verdict::{Verdict, note};
@@ -143,7 +144,16 @@ impl Probe {
         sink: &mut impl Sink,
     ) {
         if length > 0 && end > self.acked {
-            self.finish(Verdict::Limited, now, sink);
+            // The server's round trip includes the delay of our first ACK. What comes later had not been written before.
+            let round_trip = self.numbers.rtt.unwrap_or(0) + self.plan.ack_delay;
+            let is_late =
+                now.saturating_sub(self.confirmed_at) > 2 * round_trip + CONFIRMATION_SLACK;
+            let verdict = if is_late {
+                Verdict::LowerBound
+            } else {
+                Verdict::Limited
+            };
+            self.finish(verdict, now, sink);
         } else if self.fin.is_some_and(|fin| fin <= self.acked) {
             self.finish(Verdict::LowerBound, now, sink);
         } else if length > 0 && self.repeats < MOST_REPEATS {
