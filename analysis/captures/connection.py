@@ -60,7 +60,7 @@ class Side:
     largest_window: int
     """Largest window that this side announced, scaled if both SYNs have the option."""
     first_data_window: int | None
-    """Window of this side's first segment with data, scaled likewise; None without data."""
+    """Window of this side's first segment with data, SYNs apart, scaled likewise; None without such data."""
     sack_segments: int
     """Segments with SACK blocks, without those that have only a D-SACK block."""
     sack_blocks: int

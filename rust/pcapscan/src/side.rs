@@ -102,7 +102,7 @@ pub struct Side {
     pub dsack_blocks: u64,
     /// Largest raw window outside SYNs.
     pub largest_window: u16,
-    /// Raw window of the first segment with data.
+    /// Raw window of the first segment with data, SYNs apart.
     pub first_data_window: Option<u16>,
     /// Packets by Wireshark's class.
     pub ws: [u64; CLASSES],
@@ -182,11 +182,12 @@ impl Side {
         if segment.flags & RARE != 0 {
             self.count_rare_flags(segment);
         }
+        // The window of a SYN is never scaled (RFC 7323, section 2.2), not even of one with data (TCP Fast Open).
         if segment.flags & flag::SYN == 0 {
             self.largest_window = self.largest_window.max(segment.window);
-        }
-        if segment.len > 0 {
-            self.note_data_window(segment.window);
+            if segment.len > 0 {
+                self.note_data_window(segment.window);
+            }
         }
         if !segment.options.sack.is_empty() {
             self.count_sack(segment);
@@ -232,5 +233,25 @@ impl Side {
         let others = count - u64::from(is_dsack);
         self.sack_blocks += others;
         self.sack_segments += u64::from(others > 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_of_a_syn_with_data_is_not_scaled() {
+        let mut side = Side::default();
+        for (flags, window) in [(flag::SYN, 64_240), (flag::ACK, 502), (flag::ACK, 600)] {
+            side.count_flags(&Segment {
+                flags,
+                window,
+                len: 100,
+                ..Segment::default()
+            });
+        }
+        assert_eq!(side.first_data_window, Some(502));
+        assert_eq!((side.options.window, side.largest_window), (64_240, 600));
     }
 }

@@ -58,7 +58,7 @@ record! {
     timestamps: Option<bool> = has_syn.then_some(side.options.timestamps),
     /// Largest window that this side announced, scaled if both SYNs have the option.
     largest_window: u64 = scaled(side.largest_window),
-    /// Window of this side's first segment with data, scaled likewise; None without data.
+    /// Window of this side's first segment with data, SYNs apart, scaled likewise; None without such data.
     first_data_window: Option<u64> = side.first_data_window.map(scaled),
     /// Segments with SACK blocks, without those that have only a D-SACK block.
     sack_segments: u64 = side.sack_segments,
