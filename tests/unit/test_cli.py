@@ -211,7 +211,8 @@ def test_a_vantage_point_that_the_campaign_does_not_have(tmp_path: Path, name: s
     """Without a lab: it is refused before anything is resolved."""
     (tmp_path / "t.csv").write_text("domain,url,provider,size_bytes\na.example,https://a.example/f,other,1000000\n")
     (tmp_path / "c.toml").write_text(
-        'name = "c"\ntargets = "t.csv"\nvantage_points = ["MUC"]\ncontact = "a@upshift-tests.edu"\nconfigurations = "paper"\n'
+        'name = "c"\ntargets = "t.csv"\nvantage_points = ["MUC"]\nconfigurations = "paper"\n'
+        'contact = "a@upshift-tests.edu"\n'
     )
     done = upshift("run", str(tmp_path / "c.toml"), "--out", str(tmp_path / "out"), "--vantage", name)
     assert done.returncode == 2, done.stderr
