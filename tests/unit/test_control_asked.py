@@ -26,6 +26,7 @@ CAMPAIGN = from_document({"name": "c", "lab": "small", "targets": "lab", "budget
 WORST_S = 15 + 2 * (len(CAMPAIGN.warmups) + len(CAMPAIGN.configurations))
 NEW_YEAR = 1_798_761_600.0
 """2027-01-01T00:00Z."""
+NONE_RUNS = "no campaign is running here: run the same `upshift run` again"
 
 
 def gate(folder: Path, until: float | None = None) -> StopGate:
@@ -130,9 +131,11 @@ def test_the_commands(tmp_path: Path) -> None:
     code, said = upshift("pause", tmp_path, "--until", "2020-01-01T00:00Z")
     assert code == 2 and "--until: 2020-01-01 00:00:00Z is in the past" in said
     assert stop_pause.pause_requested(tmp_path, time.time()) is not None
-    assert upshift("resume", tmp_path) == (0, f"{tmp_path}: goes on")
+    assert upshift("resume", tmp_path) == (0, f"{tmp_path}: no longer paused; {NONE_RUNS}")
     assert upshift("resume", tmp_path) == (0, f"{tmp_path}: was not paused")
     with folder_lock(tmp_path):
+        stop_pause.request_pause(tmp_path, 1.0, None)
+        assert upshift("resume", tmp_path) == (0, f"{tmp_path}: goes on")
         code, said = upshift("stop", tmp_path, "--wait", "0.5")
         assert code == 1 and "still running after 0.5 s" in said and stop_pause.stop_requested(tmp_path)
         assert upshift("stop", tmp_path) == (0, f"{tmp_path}: asked to stop after the present measurement run")

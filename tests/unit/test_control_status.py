@@ -23,7 +23,7 @@ from core.domain.download import Counts
 from core.errors import PlaceError, UsageError
 from core.files.disk import folder_lock, is_running
 from core.system.signals import Notifier
-from downloader.control import metrics
+from downloader.control import metrics, stop_pause
 from downloader.control import status as control_status
 from downloader.control.metrics import Endpoint, parse_endpoint
 from downloader.control.page_server import serve
@@ -422,8 +422,12 @@ def test_looking_does_not_keep_a_campaign_from_starting(tmp_path: Path) -> None:
 
 def test_status_on_the_command_line(tmp_path: Path) -> None:
     write(tmp_path, status(written_at=time.time() - 70))
+    stop_pause.request_pause(tmp_path, time.time(), None)
     done = upshift("status", tmp_path)
     assert done.returncode == 0 and "silent for 1 min 1" in done.stdout and "\\" in done.stdout
+    assert "pause      holds until upshift resume, also for" in done.stdout
+    with folder_lock(tmp_path):
+        assert "pause " not in upshift("status", tmp_path).stdout, "what it does tells it"
     told = json.loads(upshift("status", tmp_path, "--json").stdout)
     assert told["silent"] is True and told["process_runs"] is False and told["progress"]["recorded"] == 50
     write(tmp_path, status(activity=Activity(state=State.DONE, reason="", since=1.0)))

@@ -102,10 +102,14 @@ def pause(
 
 
 def resume(folder: Folder) -> None:
-    """End a pause."""
+    """End a pause; a campaign whose process has ended is not started by it."""
     _require_campaign(folder)
-    paused = stop_pause.resume(folder)
-    typer.echo(f"{folder}: {'goes on' if paused else 'was not paused'}")
+    if not stop_pause.resume(folder):
+        typer.echo(f"{folder}: was not paused")
+    elif is_running(folder):
+        typer.echo(f"{folder}: goes on")
+    else:
+        typer.echo(f"{folder}: no longer paused; no campaign is running here: run the same `upshift run` again")
 
 
 def optout(
@@ -144,6 +148,9 @@ def _text(folder: Path, status: Status, *, as_json: bool) -> str:
         }
         return json_format.dumps({**status.document(), **here}, sort_keys=True)
     shown = lines(status, now, running=running)
+    if not running and (pause := stop_pause.pause_requested(folder, now)) is not None:
+        end = "upshift resume" if pause.until is None else stop_pause.utc(pause.until)
+        shown.append(f"{'pause':{INDENT}}holds until {end}, also for a campaign that is started again")
     if not sys.stdout.isatty():
         return "\n".join(shown)
     width, indent = terminal.console(sys.stdout).width, " " * INDENT
