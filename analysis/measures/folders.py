@@ -16,6 +16,8 @@ from core.files.description import DescribedConfiguration
 
 DOWNLOADS = "downloads.parquet"
 
+_NAME_ONE = "name the --out folder of `upshift run`"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
@@ -58,13 +60,14 @@ def read_folder(path: Path) -> Folder:
 def check(path: Path) -> None:
     """Raises UsageError if this is not a campaign folder."""
     if not path.exists():
-        raise not_found(path, "folder", remedy="name the --out folder of `upshift run`")
+        raise not_found(path, "folder", remedy=_NAME_ONE)
+    if not path.is_dir():
+        raise UsageError("this is a file, not a folder", where=str(path), remedy=_NAME_ONE)
     if not (path / DOWNLOADS).is_file():
-        raise UsageError(
-            "this folder has no downloads.parquet",
-            where=str(path),
-            remedy="name the --out folder of `upshift run`, or let `upshift run` finish there",
-        )
+        # A campaign that was stopped has its downloads in journals alone.
+        stopped = any(path.glob("vantage/*/journal.sqlite"))
+        remedy = f"run: upshift inspect {path}" if stopped else f"{_NAME_ONE}, or let `upshift run` finish there"
+        raise UsageError("this folder has no downloads.parquet", where=str(path), remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

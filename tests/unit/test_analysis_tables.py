@@ -456,8 +456,14 @@ def test_wrong_input_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="folder not found"):
         dataset.load([tmp_path / "none"])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match=r"no downloads\.parquet"):
+    with pytest.raises(UsageError, match=r"no downloads\.parquet; name the --out folder .* finish there"):
         dataset.load([tmp_path / "empty"])
+    (tmp_path / "empty" / "vantage" / "A").mkdir(parents=True)
+    (tmp_path / "empty" / "vantage" / "A" / "journal.sqlite").touch()
+    with pytest.raises(UsageError, match=r"no downloads\.parquet; run: upshift inspect .*/empty$"):
+        dataset.load([tmp_path / "empty"])
+    with pytest.raises(UsageError, match="this is a file, not a folder; name the --out folder"):
+        dataset.load([tmp_path / "empty" / "vantage" / "A" / "journal.sqlite"])
     with pytest.raises(UsageError, match="it has no downloads"):
         dataset.load([write_campaign(tmp_path / "none planned", [], kpis=False)])
     good = write_campaign(tmp_path / "good", [make_download()])
