@@ -477,6 +477,8 @@ def test_as_published_is_all_quirks(tmp_path: Path) -> None:
         (["--quirk-effects", "--as-published"], "--quirk-effects: --as-published cannot be given with it"),
         (["--quirk-effects", "--beside", "anrw23"], "--quirk-effects: --beside cannot be given with it"),
         (["--beside", "anrw23", "--by", "vantage"], "--beside: --by cannot be given with it"),
+        (["--beside", "anrw23", "--table", "2"], "--beside: --table cannot be given with it"),
+        (["--quirk-effects", "--table", "2"], "--quirk-effects: --table cannot be given with it"),
     ],
 )
 def test_contradicting_options_are_refused(tmp_path: Path, arguments: list[str], said: str) -> None:

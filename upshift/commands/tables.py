@@ -154,8 +154,9 @@ class TablesOptions:
         if self.quirk_effects and (self.beside or self.as_published):
             other = "--beside" if self.beside else "--as-published"
             raise UsageError(f"{other} cannot be given with it", where=option, remedy="give one of the two")
-        if (self.quirk_effects or self.beside) and self.by:
-            raise UsageError("--by cannot be given with it", where=option, remedy="give one of the two")
+        if (self.quirk_effects or self.beside) and (self.by or self.which is not Which.ALL):
+            other = "--by" if self.by else "--table"
+            raise UsageError(f"{other} cannot be given with it", where=option, remedy="give one of the two")
 
 
 @with_options
