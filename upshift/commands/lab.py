@@ -62,6 +62,9 @@ def down(
     """Remove labs and everything that belongs to them, even after a crash."""
     if name is not None and not everything:
         done = [name] if control.down(lab_folder(name)) else []
+        others = [folder.name for folder in all_labs() if folder.alive()]
+        if not done and others:
+            raise UsageError(f"no lab named {name} is up", remedy=f"labs that are up: {', '.join(others)}")
     else:
         done = control.down_all()
     typer.echo(f"Removed: {', '.join(done)}." if done else "No lab to remove.")

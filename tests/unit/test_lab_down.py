@@ -1,0 +1,38 @@
+"""`upshift lab down`: which labs it removes. No lab is built: a lock that is held makes one that is up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.command import upshift
+from vantage.lab.state import LabFolder
+
+
+@pytest.fixture
+def labs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of all labs."""
+    with TemporaryDirectory(prefix="ul-", dir="/tmp") as folder:  # socket paths must stay short
+        monkeypatch.setenv("UPSHIFT_STATE_DIR", folder)
+        yield Path(folder) / "lab"
+
+
+def files(labs: Path, name: str) -> LabFolder:
+    """The files of a lab that is not up."""
+    (labs / name).mkdir(parents=True)
+    return LabFolder(labs / name)
+
+
+def test_a_misspelt_name_is_wrong_input_where_other_labs_are_up(labs: Path) -> None:
+    assert upshift("lab", "down", "smal").stdout == "No lab to remove.\n"
+    with ExitStack() as stack:
+        stack.enter_context(files(labs, "small").locked())
+        files(labs, "dead")
+        done = upshift("lab", "down", "smal")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "upshift: no lab named smal is up; labs that are up: small\n"
+        assert upshift("lab", "down", "dead").stdout == "Removed: dead.\n"
