@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,6 +10,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from core.files.disk import write_json
+from core.system.process import start_time_ticks
 from tests.command import upshift
 from vantage.lab.state import LabFolder
 
@@ -36,3 +39,21 @@ def test_a_misspelt_name_is_wrong_input_where_other_labs_are_up(labs: Path) -> N
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == "upshift: no lab named smal is up; labs that are up: small\n"
         assert upshift("lab", "down", "dead").stdout == "Removed: dead.\n"
+
+
+def test_a_lab_of_a_running_command_is_only_removed_by_its_name(labs: Path) -> None:
+    """Our parent stands for the campaign that made the lab."""
+    pid, small = os.getppid(), files(labs, "small")
+    write_json(small.owner, {"pid": pid, "started_ticks": start_time_ticks(pid), "attached": True})
+    for arguments in ((), ("--all",)):
+        with small.locked():
+            files(labs, "dead")
+            done = upshift("lab", "down", *arguments)
+            assert done.returncode == 0 and small.root.exists()
+            left = "Left: small, as the command that made it still runs; to end it: upshift lab down small\n"
+            assert done.stdout == f"Removed: dead.\n{left}"
+            assert upshift("lab", "down").stdout == left
+    write_json(small.owner, {"pid": os.getpid(), "started_ticks": start_time_ticks(os.getpid()), "attached": True})
+    with small.locked():
+        assert not small.busy(), "a process may end its own labs"
+    assert upshift("lab", "down").stdout == "Removed: small.\n", "nothing holds it any more"

@@ -59,15 +59,23 @@ def down(
     name: Annotated[str | None, typer.Argument(help="Name of a lab; without it, all labs.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All labs of this state folder (the default).")] = False,
 ) -> None:
-    """Remove labs and everything that belongs to them, even after a crash."""
+    """Remove labs and everything that belongs to them, even after a crash.
+
+    A lab that another command made for itself and still runs in (`upshift run`, `demo`) is only removed by its name.
+    """
+    busy = []
     if name is not None and not everything:
         done = [name] if control.down(lab_folder(name)) else []
         others = [folder.name for folder in all_labs() if folder.alive()]
         if not done and others:
             raise UsageError(f"no lab named {name} is up", remedy=f"labs that are up: {', '.join(others)}")
     else:
-        done = control.down_all()
-    typer.echo(f"Removed: {', '.join(done)}." if done else "No lab to remove.")
+        busy = [folder.name for folder in all_labs() if folder.busy()]
+        done = control.down_all(spare=busy)
+    if done or not busy:
+        typer.echo(f"Removed: {', '.join(done)}." if done else "No lab to remove.")
+    for each in busy:
+        typer.echo(f"Left: {each}, as the command that made it still runs; to end it: upshift lab down {each}")
 
 
 @app.command(name="exec", context_settings={"ignore_unknown_options": True})

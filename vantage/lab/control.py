@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -189,9 +189,9 @@ def down(folder: LabFolder) -> bool:
         time.sleep(0.02)
 
 
-def down_all() -> list[str]:
-    """Ends every lab of this state folder; returns their names."""
-    return [folder.name for folder in all_labs() if down(folder)]
+def down_all(*, spare: Collection[str] = ()) -> list[str]:
+    """Ends every lab of this state folder but those named; returns the names of those that it ended."""
+    return [folder.name for folder in all_labs() if folder.name not in spare and down(folder)]
 
 
 def _end_holder(folder: LabFolder) -> None:

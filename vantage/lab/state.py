@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +103,7 @@ class LabFolder:
         An attached lab ends with its owner at any time, any other lab only while it comes up: within moments.
         """
         owner, state = _read(self.owner), self.read_state()
-        if owner is None or process.start_time_ticks(int(owner["pid"])) == owner["started_ticks"]:
+        if owner is None or _runs(owner):
             return False
         return bool(owner["attached"]) or state is None or state.get("status") in ("starting", "failed")
 
@@ -114,6 +114,11 @@ class LabFolder:
                 return not take_lock(handle.fileno(), shared=True)
         except FileNotFoundError:
             return False
+
+    def busy(self) -> bool:
+        """Whether another process brought the lab up and still runs, so that its work would end with the lab."""
+        owner = _read(self.owner)
+        return self.alive() and owner is not None and _runs(owner) and not self.is_own()
 
     @contextmanager
     def locked(self) -> Iterator[int | None]:
@@ -158,6 +163,10 @@ def _read(path: Path) -> dict[str, Any] | None:
     with suppress(UsageError):
         return read_json(path)
     return None
+
+
+def _runs(owner: Mapping[str, Any]) -> bool:
+    return process.start_time_ticks(int(owner["pid"])) == int(owner["started_ticks"])
 
 
 def lab_folder(name: str) -> LabFolder:
