@@ -30,7 +30,7 @@ from analysis.evidence import inspect_campaign
 from analysis.evidence.campaign import ENVIRONMENT, SUPERSEDED
 from analysis.evidence.rows import ENGINE
 from analysis.evidence.sources import DOWNLOADS
-from core.errors import PlaceError, UsageError
+from core.errors import PlaceError, UsageError, not_found
 from core.files import bag, description, disk
 from core.files.config import build, read_json
 from core.files.journal import FILE_NAME as JOURNAL
@@ -121,7 +121,7 @@ def pack(
     homes = _homes(folders)
     with contextlib.ExitStack() as stack:
         for folder in folders:
-            stack.enter_context(disk.folder_lock(folder))
+            stack.enter_context(_locked(folder))
         files = {name: _sources(folder, captures) for name, folder in homes.items()}
         needed = 2 * sum((homes[name] / file).stat().st_size for name, some in files.items() for file in some)
         disk.check_room(out, needed, what="the archive's files")
@@ -151,6 +151,20 @@ def pack(
             _keep_key(key_file, key)
         part.rename(out)
     return contents
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Locks a folder that is there. Raises UsageError, PlaceError."""
+    if not folder.is_dir():  # which the lock would make
+        raise not_found(folder, "folder", remedy="name the --out of an upshift run")
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(disk.folder_lock(folder))
+        except UsageError:
+            what = "you may not write in this folder, which archive locks"
+            raise UsageError(what, where=str(folder), remedy="copy it, and archive the copy") from None
+        yield
 
 
 def read_contents(folder: Path) -> Contents:

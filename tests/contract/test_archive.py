@@ -182,3 +182,11 @@ def test_a_wrong_request_writes_nothing(campaign: Path, tmp_path: Path) -> None:
     done = run("reproduce", tmp_path / "there")
     assert "this is not an archive" in str(done.exception)
     assert [path.name for path in tmp_path.iterdir()] == ["there"] and hashes(campaign) == before
+
+
+def test_a_folder_that_one_may_only_read_has_to_be_copied_first(tmp_path: Path) -> None:
+    (tmp_path / "first" / ".lock").mkdir(parents=True)  # a lock that nobody may open: root may write everywhere
+    done = run("archive", tmp_path / "first", "-o", tmp_path / "new", *CREDITS)
+    assert "you may not write in this folder, which archive locks; copy it, and archive the" in str(done.exception)
+    done = run("archive", tmp_path / "none", "-o", tmp_path / "new", *CREDITS)
+    assert "folder not found" in str(done.exception) and not (tmp_path / "none").exists()
