@@ -96,12 +96,12 @@ def ip_header(ends: bytes, length: int) -> bytes:
     return head[:10] + struct.pack("!H", internet_checksum(head)) + head[12:]
 
 
-def garbage_after_the_flight(rogue: Rogue, to: Connection) -> Iterator[Packet]:
+def garbage_after_the_flight(rogue: Rogue, to: Connection, *, steps: int = 200) -> Iterator[Packet]:
     """A window, then noise: broken checksums, wrong ports, bytes beyond the window, bytes from before; no more data."""
     yield from rogue.flight(to)
     yield TIMEOUT_S, rogue.packet(to, 0, MSS)
     noise = random.Random(7)
-    for step in range(200):
+    for step in range(steps):
         at = TIMEOUT_S + 0.02 + step / 1000
         end = WINDOW * MSS
         yield at, rogue.packet(to, end, MSS, broken=CHECKSUM_ERROR)
@@ -115,10 +115,10 @@ def garbage_after_the_flight(rogue: Rogue, to: Connection) -> Iterator[Packet]:
 
 
 def garbage_before_the_next_segment(rogue: Rogue, to: Connection) -> Iterator[Packet]:
-    """The same noise, then the next two segments, as the window was the limit."""
-    yield from garbage_after_the_flight(rogue, to)
-    yield TIMEOUT_S + 0.5, rogue.packet(to, WINDOW * MSS, MSS)
-    yield TIMEOUT_S + 0.5, rogue.packet(to, (WINDOW + 1) * MSS, MSS)
+    """The same noise, then the next two segments, as soon as if the window was the limit."""
+    yield from garbage_after_the_flight(rogue, to, steps=20)
+    yield TIMEOUT_S + 0.05, rogue.packet(to, WINDOW * MSS, MSS)
+    yield TIMEOUT_S + 0.05, rogue.packet(to, (WINDOW + 1) * MSS, MSS)
 
 
 def never_stops(rogue: Rogue, to: Connection) -> Iterator[Packet]:
