@@ -96,6 +96,8 @@ class _Download:
         self._is_new = False
         self._shaken = False
         self._is_final = False
+        self._ends_with_tcp = False
+        """Whether the body may end with TCP's stream: that of HTTP/1 without chunks (RFC 9112, section 6.3)."""
         self._lines: list[bytes] = []
         self._said: list[str] = []
         self._easy, self._multi = pycurl.Curl(), pycurl.CurlMulti()
@@ -278,6 +280,8 @@ class _Download:
             self.document.values["http_version"] = version.removeprefix(b"HTTP/").decode("ascii", "replace")
             pairs = (field.partition(b":") for field in fields)
             headers = [(name.decode("latin-1"), value.strip().decode("latin-1")) for name, _, value in pairs]
+            chunked = any(name.lower() == "transfer-encoding" for name, _ in headers)
+            self._ends_with_tcp = version.startswith(b"HTTP/1.") and not chunked
             self.document.take_headers(int(status), headers)
         return -1 if self._is_over() else None
 
@@ -295,9 +299,12 @@ class _Download:
             return document.end_of_body()
         connected = document.values["connect_s"] is not None
         if "unexpected eof" in text:  # the end of TCP's stream without TLS's, which many servers leave out
-            if document.values["http_status"] is not None:
+            if document.values["http_status"] is None:
+                return document.fail(Failure.CONNECTION_RESET, f"the server closed the connection: {text}")
+            if self._ends_with_tcp:
                 return document.end_of_body()
-            return document.fail(Failure.CONNECTION_RESET, f"the server closed the connection: {text}")
+            detail = f"{document.values['body_bytes']} bytes, and the connection ended before the body did"
+            return document.fail(Failure.TRUNCATED_BODY, detail)
         if "ERR_IDLE_CLOSE" in text:
             return document.end(Outcome.CENSORED, Failure.STALLED, "idle timeout: the peer fell silent")
         detail = f"libcurl {code}: {text}"

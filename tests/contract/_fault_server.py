@@ -46,7 +46,7 @@ from h2.exceptions import ProtocolError
 
 BODY = bytes(range(256)) * 400  # 102,400 bytes
 BYTES = "/bytes/"
-"""What follows in the path, in hexadecimal, is the answer: on the connection, or on HTTP/3's stream."""
+"""What follows in the path, in hexadecimal, is the answer: on the connection, or on HTTP/3's stream; then its end."""
 CREDIT_S = 0.3
 LATE_S = 1.3
 """When /late sends its headers."""
@@ -180,6 +180,9 @@ def over_tcp(path: str, to: Http1 | Http2) -> None:
         return
     if path.startswith(BYTES):
         to.sock.sendall(bytes.fromhex(path.removeprefix(BYTES)))
+        to.sock.shutdown(socket.SHUT_WR)  # of TCP, not of TLS
+        while to.sock.recv(65535):  # or the kernel resets the connection
+            pass
         return
     match path:
         case "/interim":

@@ -36,6 +36,8 @@ class Row:
     max_bytes: int | None = None
     body_bytes: int | None = None
     transports: tuple[Transport, ...] = (Transport.TCP, Transport.QUIC)
+    versions: tuple[str, ...] = ("1.1", "2", "3")
+    """HTTP versions that know the fault."""
     code: FailureCode | None = None
     number: int | None = None
     """The second word and its number, the same for all clients."""
@@ -51,6 +53,10 @@ class Row:
     def second(self, client: Client) -> tuple[FailureCode | None, int | None]:
         """The second word that the client should say."""
         return self.codes.get(client.http or "", (self.code, self.number))
+
+    def is_for(self, client: Client) -> bool:
+        """Whether a server can do this to the client."""
+        return client.transport in self.transports and client.http in self.versions
 
     @property
     def name(self) -> str:
@@ -71,11 +77,24 @@ def frames(called: str, answer: str, number: int | None = None) -> Row:
     return Row(called=called, path=path, transports=QUIC_ONLY, failure=failure, code=code, number=number)
 
 
+def said(called: str, answer: bytes, version: str = "1.1", **more: object) -> Row:
+    """Bytes of HTTP over TCP, and then TCP's end without TLS's."""
+    path = f"/bytes/{answer.hex()}"
+    return Row(called=called, path=path, transports=TCP_ONLY, versions=(version,), **more)  # type: ignore[arg-type]
+
+
 QUIC_ONLY, TCP_ONLY = (Transport.QUIC,), (Transport.TCP,)
 SHORT_S = 2.0
 H3_FRAME_UNEXPECTED, H3_FRAME_ERROR, QPACK_DECOMPRESSION_FAILED = 0x105, 0x106, 0x200
 STATUS_200 = "01030000d9"
 """HEADERS with this status alone."""
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+H2_STATUS_200 = bytes.fromhex("00000101040000000188")
+"""HEADERS of the first stream with this status alone, without its end (RFC 9113, section 6.2)."""
+H2_DATA_3 = bytes.fromhex("000003000000000001616161")
+"""Three bytes of its body, without their end."""
+H2_ENDED_3 = H2_DATA_3[:4] + b"\x01" + H2_DATA_3[5:]
+"""The same with the stream's end."""
 
 ROWS = [
     # the handshake
@@ -184,6 +203,10 @@ ROWS = [
         transports=QUIC_ONLY,
     ),
     Row(path="/truncated", failure=Failure.TRUNCATED_BODY, status=200, body_bytes=5000),
+    said("cut-chunk", CHUNKED + b"5\r\naaa", failure=Failure.TRUNCATED_BODY, status=200, body_bytes=3),
+    said("cut-chunks", CHUNKED + b"3\r\naaa\r\n", failure=Failure.TRUNCATED_BODY, status=200, body_bytes=3),
+    said("cut-stream", H2_STATUS_200 + H2_DATA_3, "2", failure=Failure.TRUNCATED_BODY, status=200, body_bytes=3),
+    said("ended-stream", H2_STATUS_200 + H2_ENDED_3, "2", outcome=OK, failure=None, status=200, body_bytes=3),
     Row(path="/long", failure=Failure.LENGTH_MISMATCH, status=200),
     Row(path="/stall", outcome=CENSORED, failure=Failure.STALLED, status=200, budget_s=SHORT_S, body_bytes=5000),
     Row(path="/no-length-open", outcome=CENSORED, failure=Failure.STALLED, budget_s=SHORT_S, body_bytes=5000),
@@ -276,7 +299,7 @@ ALIKE |= {"no-frame", "cut-headers", "huge-frame", "settings"}
 @cells("row", every=ROWS, quick=[row for row in ROWS if row.name not in ALIKE], ids=lambda row: row.name)
 def test_a_fault_ends_alike_for_all_clients(row: Row, faulty: Faulty, programs: Programs) -> None:
     """All clients at once: some faults are waiting for what never comes."""
-    able = [client for client in clients.ALL.values() if client.transport in row.transports and is_here(client)]
+    able = [client for client in clients.ALL.values() if row.is_for(client) and is_here(client)]
     with ThreadPoolExecutor(len(able)) as threads:
         results = list(threads.map(lambda client: ended(client, row, faulty, programs), able))
     for client, first in zip(able, results, strict=True):
@@ -303,7 +326,7 @@ def test_a_fault_ends_alike_for_all_clients(row: Row, faulty: Faulty, programs: 
 
 def is_hidden(client: Client, cause: Failure, faulty: Faulty, programs: Programs) -> bool:
     """Whether the library really hides this cause, in some row of the table."""
-    rows = [row for row in ROWS if row.fault is cause and client.transport in row.transports]
+    rows = [row for row in ROWS if row.fault is cause and row.is_for(client)]
     results = (ended(client, row, faulty, programs) for row in rows)
     return any((result.outcome, result.failure) == hidden(client, cause) for result in results)
 
