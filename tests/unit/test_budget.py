@@ -161,7 +161,8 @@ def test_each_vantage_point_has_its_share(open_account: Any) -> None:
     assert account.ask(second, NOON) is not None
 
 
-def test_without_an_as_the_network_counts_as_soon_as_it_is_known(open_account: Any) -> None:
+@pytest.mark.parametrize("crawled", [None, "203.0.113.9"])
+def test_without_an_as_the_network_counts_as_soon_as_it_is_known(open_account: Any, crawled: str | None) -> None:
     """Its first run is cut after the look-up, before anything is sent; then the target rests without a look-up."""
     account = open_account(campaign(**{"as": NEEDED}), BARE, Target(domain="d.example", url="https://d.example/f"))
     first, second = (account.plan[0], PlannedRun(number=1, iteration=1, target=BARE, configurations=("warmup", "BL")))
@@ -172,7 +173,7 @@ def test_without_an_as_the_network_counts_as_soon_as_it_is_known(open_account: A
     other = PlannedRun(
         number=1,
         iteration=1,
-        target=Target(domain="d.example", url="https://d.example/f", size_bytes=1_000_000),
+        target=Target(domain="d.example", url="https://d.example/f", size_bytes=1_000_000, server_ip=crawled),
         configurations=("warmup", "BL"),
     )
     assert account.ask(other, NOON + 2) is None
