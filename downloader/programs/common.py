@@ -261,6 +261,8 @@ class Document:
             return self.fail(Failure.PROTOCOL_ERROR, "content-length is not a number", FailureCode.BAD_LENGTH)
         if len(lengths) > 1:
             return self.fail(Failure.PROTOCOL_ERROR, "two values of content-length", FailureCode.BAD_LENGTH)
+        if lowered.get("transfer-encoding", "chunked").lower() != "chunked":
+            return self.fail(Failure.PROTOCOL_ERROR, "a transfer-encoding but chunked", FailureCode.HTTP_SYNTAX)
         if lengths:
             self.values["content_length"] = int(lengths.pop())
         if status == http.HTTPStatus.SWITCHING_PROTOCOLS:

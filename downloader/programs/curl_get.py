@@ -61,6 +61,7 @@ _CODES = {
     pycurl.E_SEND_ERROR: Failure.CONNECTION_RESET,
     pycurl.E_UNSUPPORTED_PROTOCOL: Failure.PROTOCOL_ERROR,  # HTTP/0.9
     8: Failure.PROTOCOL_ERROR,  # CURLE_WEIRD_SERVER_REPLY
+    61: Failure.PROTOCOL_ERROR,  # CURLE_BAD_CONTENT_ENCODING: a transfer-encoding that was not asked for
     16: Failure.PROTOCOL_ERROR,  # CURLE_HTTP2
     92: Failure.PROTOCOL_ERROR,  # CURLE_HTTP2_STREAM
     95: Failure.PROTOCOL_ERROR,  # CURLE_HTTP3
@@ -72,6 +73,8 @@ _SENTENCES = {
     "refused": Failure.CONNECTION_REFUSED,
     "ERR_CLOSING": Failure.PROTOCOL_ERROR,  # of ngtcp2: we closed; after the peer's close it is ERR_DRAINING
     "lacks 3 uni streams": Failure.PROTOCOL_ERROR,  # RFC 9114, section 6.2: a server has to grant them
+    "chunk hex-length": Failure.PROTOCOL_ERROR,
+    "invalid chunk size": Failure.PROTOCOL_ERROR,
     "reset by server": Failure.CONNECTION_RESET,
     "closed cleanly": Failure.CONNECTION_RESET,
 }
@@ -299,6 +302,9 @@ class _Download:
             return document.end_of_body()
         connected = document.values["connect_s"] is not None
         if "unexpected eof" in text:  # the end of TCP's stream without TLS's, which many servers leave out
+            if self._lines:
+                detail = "the connection ended in the headers"
+                return document.fail(Failure.PROTOCOL_ERROR, detail, FailureCode.HTTP_SYNTAX)
             if document.values["http_status"] is None:
                 return document.fail(Failure.CONNECTION_RESET, f"the server closed the connection: {text}")
             if self._ends_with_tcp:

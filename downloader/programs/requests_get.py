@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import http.client
+import io
+import re
 import select
 import signal
 import socket
@@ -70,8 +72,45 @@ class _Socket(ssl.SSLSocket):
         return data
 
 
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?\r?\n")
+_LONGEST_LINE = 1 << 16
+
+
+class _Reader(io.BufferedReader):
+    """Keeps the last line. One that is cut is the last: reading on could find the reset that answers our TLS alert."""
+
+    last = b""
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        is_cut = self.last != b"" and not self.last.endswith(b"\n")
+        self.last = b"" if is_cut else super().readline(size)
+        return self.last
+
+
 class _Response(http.client.HTTPResponse):
-    """Skips every interim response (RFC 9110, section 15.2); http.client skips only 100."""
+    """Skips every interim response (RFC 9110, section 15.2), where http.client skips only 100; takes no end of the
+    connection for an end of the headers, and no chunk without a size (RFC 9112, section 7.1) for an end of the body.
+    """
+
+    fp: _Reader
+
+    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        self.fp = _Reader(self.fp.detach())
+
+    def begin(self) -> None:
+        reader = self.fp
+        super().begin()
+        if not reader.last:
+            raise http.client.HTTPException("the connection ended in the headers")
+
+    def _read_next_chunk_size(self) -> int:
+        line = self.fp.readline(_LONGEST_LINE)
+        if (size := _CHUNK_SIZE.fullmatch(line)) is not None:
+            return int(size[1], 16)
+        if len(line) < _LONGEST_LINE and not line.endswith(b"\n"):
+            raise http.client.IncompleteRead(b"")
+        raise http.client.HTTPException(f"a chunk without a size: {line[:20]!r}")
 
     def _read_status(self) -> tuple[str, int, str]:
         version, status, reason = super()._read_status()  # type: ignore[misc]  # typeshed leaves it out

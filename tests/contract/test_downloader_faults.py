@@ -88,7 +88,9 @@ SHORT_S = 2.0
 H3_FRAME_UNEXPECTED, H3_FRAME_ERROR, QPACK_DECOMPRESSION_FAILED = 0x105, 0x106, 0x200
 STATUS_200 = "01030000d9"
 """HEADERS with this status alone."""
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+HEAD = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+BAD_SYNTAX = {"failure": Failure.PROTOCOL_ERROR, "code": FailureCode.HTTP_SYNTAX}
 H2_STATUS_200 = bytes.fromhex("00000101040000000188")
 """HEADERS of the first stream with this status alone, without its end (RFC 9113, section 6.2)."""
 H2_DATA_3 = bytes.fromhex("000003000000000001616161")
@@ -177,6 +179,13 @@ ROWS = [
     frames("settings", "0400", H3_FRAME_UNEXPECTED),
     frames("priority", "020100", H3_FRAME_UNEXPECTED),  # of HTTP/2 (RFC 9114, section 7.2.8)
     frames("field-unknown", "01040000ff7f", QPACK_DECOMPRESSION_FAILED),
+    said("cut-head", HEAD + b"Content-Le", **BAD_SYNTAX),
+    said("cut-after-line", HEAD, **BAD_SYNTAX),
+    *(
+        said(f"coding-{name}", HEAD + f"Transfer-Encoding: {coding}\r\n\r\n3\r\n".encode(), **BAD_SYNTAX)
+        for name, coding in (("twice", "gzip, chunked"), ("other", "gzip"), ("none", "identity"))
+    ),
+    *(said(f"size-{size}", CHUNKED + f"{size}\r\nabc\r\n0\r\n\r\n".encode(), **BAD_SYNTAX) for size in ("zz", "-3")),
     Row(path="/missing", failure=Failure.HTTP_STATUS, status=404),
     Row(path="/redirect", failure=Failure.HTTP_STATUS, status=302),
     Row(path="/no-content", failure=Failure.HTTP_STATUS, status=204),
