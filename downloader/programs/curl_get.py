@@ -250,7 +250,7 @@ class _Download:
             codes.hear_icmp(self._socket, False)
         self.document.values |= {"local_ip": here, "local_port": local_port}
         if self.over_udp:
-            self.document.values["alpn"] = "h3"  # libcurl goes on with nothing else
+            self.document.values["alpn"] = "h3"  # libcurl speaks nothing else
         self._shaken = True
         return int(pycurl.PREREQFUNC_OK)
 

@@ -7,6 +7,7 @@ handshake and of QUIC's limits:
     silent   takes connections and datagrams, and says nothing
     closing  closes as soon as the client has spoken
     alert    refuses the handshake by a TLS alert
+    no_alpn  (QUIC) agrees on no protocol of the application
     version  (QUIC) speaks a version of QUIC that nobody knows
     zero     (QUIC) answers like `answers`, but grants no stream and no byte
     credit   (QUIC) the same, until CREDIT_S after the first datagram
@@ -457,7 +458,7 @@ async def main(certificate: str, key: str) -> None:
     old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
 
     async def quic(
-        port: int, protocol: type[QuicConnectionProtocol], alpn: list[str] = H3_ALPN, chain: str = certificate
+        port: int, protocol: type[QuicConnectionProtocol], alpn: list[str] | None = H3_ALPN, chain: str = certificate
     ) -> None:
         configuration = QuicConfiguration(alpn_protocols=alpn, is_client=False)
         configuration.load_cert_chain(chain, key if chain == certificate else chain)
@@ -484,6 +485,7 @@ async def main(certificate: str, key: str) -> None:
         ("silent", hold, lambda port: datagrams(port, Silent)),
         ("closing", close, lambda port: quic(port, Closing)),
         ("alert", alert, lambda port: quic(port, Http3, ["another"])),
+        ("no_alpn", hold, lambda port: quic(port, Http3, None)),
         ("version", hold, lambda port: datagrams(port, OtherVersion)),
         ("zero", hold, lambda port: quic(port, Zero)),
         ("credit", hold, lambda port: quic(port, Credit)),

@@ -133,6 +133,13 @@ ROWS = [
         number=40,
         codes={"3": (FailureCode.ALERT, 120)},
     ),
+    Row(
+        port="no_alpn",
+        failure=Failure.TLS_ERROR,
+        code=FailureCode.ALERT,
+        number=120,
+        transports=QUIC_ONLY,
+    ),
     Row(port="plain", failure=Failure.TLS_ERROR, code=FailureCode.NOT_TLS, transports=TCP_ONLY),
     Row(port="old", failure=Failure.TLS_ERROR, code=FailureCode.VERSION, transports=TCP_ONLY),
     *(
@@ -260,6 +267,7 @@ OTHERWISE: Mapping[tuple[str, str], tuple[FailureCode | None, int | None, str]] 
 
 
 UNNOTICED = {("quiche", row): _CUT for row in ("cut-data", "cut-after-body")}
+UNNOTICED |= {("curl-h3", "no_alpn"): "libcurl speaks HTTP/3 whether or not the server agreed on it"}
 """(client, row) -> why the download may be whole to it. quiche sees the second if our end was acknowledged before."""
 
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use boring::error::ErrorStack;
 use boring::rand::rand_bytes;
 use boring::ssl::{SslCipherRef, SslContextBuilder, SslMethod, SslRef};
+use boring::x509::X509VerifyError;
 use clientkit::{FailureCode, Library, Rejected, Request, Socket, UnreadableCa, one_line};
 use quiche::{Config, Connection, ConnectionId};
 use serde::Serialize;
@@ -188,7 +189,10 @@ pub fn tls_facts(connection: &mut Connection) -> (Option<&'static str>, Option<&
 /// Why the certificate was rejected, if it was.
 pub fn rejected(connection: &mut Connection) -> Option<Rejected<'static>> {
     let ssl: &mut SslRef = connection.as_mut();
-    ssl.verify_result().err().map(|error| Rejected {
+    let result = ssl.verify_result().err();
+    // INVALID_CALL is the result before any certificate was checked.
+    let reason = result.filter(|error| *error != X509VerifyError::INVALID_CALL);
+    reason.map(|error| Rejected {
         code: FailureCode::of_verification(error.as_raw()),
         why: error.error_string(),
     })
