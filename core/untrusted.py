@@ -107,6 +107,8 @@ def contact_fault(contact: str, *, closed: bool) -> str | None:
     """
     if not contact.strip() or not contact.isprintable():
         return f"{contact!r} is empty, or has control characters"
+    if not contact.isascii():  # it is part of a header field, where clients send nothing else
+        return f"{contact!r} has characters that are not ASCII"
     if closed:
         return None
     host = _CONTACT.search(contact)

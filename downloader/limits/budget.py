@@ -27,6 +27,8 @@ from downloader.schedule.schedule import Cut, Gate, State, Wait
 
 DAY_S = 86_400
 """A UTC day in Unix time, which has no leap seconds."""
+_MOST_S = 86_400
+"""Longest time budget of a download that clients take (rust/clientkit/src/arguments.rs)."""
 
 TABLE = """
 CREATE TABLE IF NOT EXISTS spent (
@@ -317,9 +319,17 @@ def _shares(
 
 
 def check_budgets(campaign: Campaign, targets: Sequence[Target], *, vantage_points: int) -> None:
-    """Raises UsageError if a measurement run does not fit into a budget of which nothing is spent yet."""
+    """Raises UsageError if a measurement run does not fit into a budget of which nothing is spent yet, or if a download
+    may take longer than clients can be told.
+    """
     nothing = Totals()
     for target in targets:
+        if (budget_s := campaign.budget_for(target)) > _MOST_S:
+            raise UsageError(
+                f"a download of {target.domain} may take {budget_s:.0f} s, and {_MOST_S} s is the limit",
+                where=f"{campaign.path}: field slowest_mbit",
+                remedy="raise it, or lower max_bytes",
+            )
         needed = run_bytes(campaign, target)
         for share in _shares(campaign, target.domain, "its AS", nothing, vantage_points):
             if needed > share.most:

@@ -6,6 +6,7 @@ import contextlib
 import random
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,17 @@ def test_a_budget_below_one_run_is_one_sentence(budgets: Any, vantage_points: in
         check_budgets(campaign(**budgets), [ASN], vantage_points=vantage_points)
     enough = dict.fromkeys(budgets, vantage_points * NEEDED)
     check_budgets(campaign(**enough), [ASN], vantage_points=vantage_points)
+
+
+def test_an_automatic_budget_of_more_than_a_day_is_one_sentence() -> None:
+    """The Rust clients would refuse it, with each download."""
+    slow = replace(campaign(), slowest_mbit=1.8e-4)
+    with pytest.raises(
+        UsageError, match=r"field slowest_mbit: a download of a.example may take 88895 s, and 86400 s is"
+    ):
+        check_budgets(slow, [ASN], vantage_points=1)
+    check_budgets(replace(slow, slowest_mbit=1.9e-4), [ASN], vantage_points=1)
+    check_budgets(replace(slow, budget_s=3600.0), [ASN], vantage_points=1)
 
 
 def test_bytes_of_an_interrupted_attempt() -> None:

@@ -41,6 +41,13 @@ def test_a_contact_that_reaches_nobody_is_refused(
     assert not any((tmp_path / name).exists() for name in ("out", "o.csv", "o.parquet"))
 
 
+def test_a_contact_is_ascii_in_a_lab_too() -> None:
+    assert contact_fault("jörg@uni.edu", closed=False) is not None
+    assert (
+        contact_fault("Jörg <joerg@uni.edu>", closed=True) == "'Jörg <joerg@uni.edu>' has characters that are not ASCII"
+    )
+
+
 @pytest.mark.parametrize(
     "contact", ["net@uni.edu", "a.b+c@x-y.uni.edu", "you@example.org", "x", "me@b.example", "a@b", "@uni.edu"]
 )
