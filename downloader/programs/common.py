@@ -8,6 +8,7 @@ import http
 import ipaddress
 import json
 import math
+import string
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from core.domain import ClientColumns, Failure, FailureCode, Outcome
 from core.errors import UpshiftError
@@ -58,6 +59,7 @@ class Options:
     url: str
     host: str
     path: str
+    """Path and query as in the URL, not normalised (rust/clientkit/src/url.rs): all clients ask for the same."""
     address: str
     port: int
     ca: str
@@ -115,11 +117,11 @@ def options_from(arguments: argparse.Namespace) -> Options:
         raise WrongUseError("--budget-s and --port must be positive")
     if min(arguments.max_bytes or 0, arguments.expected_bytes or 0) < 0:
         raise WrongUseError("--max-bytes and --expected-bytes must not be negative")
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    path = arguments.url.partition("://")[2].partition("#")[0][len(parts.netloc) :]
     return Options(
         url=arguments.url,
         host=host,
-        path=path,
+        path=quote(path if path.startswith("/") else f"/{path}", safe=string.punctuation),
         address=address,
         port=port,
         ca=ca,

@@ -11,12 +11,10 @@ import contextlib
 import re
 import select
 import socket
-import string
 import sys
 import time
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote
 
 import pycurl
 
@@ -109,13 +107,13 @@ class _Download:
     def _set_up(self, http: str, post_quantum: bool) -> None:
         options, easy = self.document.options, self._easy
         host = f"[{options.host}]" if ":" in options.host else options.host
-        path = quote(options.path, safe=string.punctuation)
         fields = ["Accept-Encoding: identity"]
         if not self.over_udp:
             # The server then ends the connection with the last byte; libcurl leaves it out of HTTP/2.
             fields.append("Connection: close")
         for option, value in (
-            (pycurl.URL, f"https://{options.authority}{path}"),
+            (pycurl.URL, f"https://{options.authority}/"),
+            (pycurl.REQUEST_TARGET, options.path),  # in a URL libcurl would change it
             (pycurl.RESOLVE, [f"{host}:{options.port}:{options.address}"]),
             (pycurl.USERAGENT, options.user_agent.encode("utf-8", "replace")),
             (pycurl.HTTPHEADER, fields),
@@ -126,7 +124,6 @@ class _Download:
             (pycurl.FORBID_REUSE, 1),
             (pycurl.PROXY, ""),
             (pycurl.TCP_NODELAY, 1),
-            (pycurl.PATH_AS_IS, 1),
             (pycurl.HTTP09_ALLOWED, 0),
             (pycurl.NOSIGNAL, 1),
             (pycurl.BUFFERSIZE, CHUNK_BYTES),

@@ -151,6 +151,9 @@ class _Connection(ForcedIPHTTPSConnection):  # type: ignore[misc]  # the library
         values["server_ip"], values["server_port"] = sock.getpeername()[:2]
         return sock
 
+    def putrequest(self, method: str, url: str, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        super().putrequest(method, self.document.options.path, *args, **kwargs)
+
     def connect(self) -> None:
         super().connect()
         self.document.mark("tls_s")
@@ -264,7 +267,7 @@ def _get(session: requests.Session, document: Document) -> None:
     # close_notify would be data one round trip after the body: the capture would end later than the client.
     headers["Connection"] = "close"
     response = session.get(
-        f"https://{options.authority}{options.path}",
+        f"https://{options.authority}/",  # the path is the connection's, as requests would normalise it
         headers=headers,
         stream=True,
         allow_redirects=False,

@@ -48,6 +48,8 @@ from h2.exceptions import ProtocolError
 BODY = bytes(range(256)) * 400  # 102,400 bytes
 BYTES = "/bytes/"
 """What follows in the path, in hexadecimal, is the answer: on the connection, or on HTTP/3's stream; then its end."""
+ECHO = "/echo/"
+"""A path that begins so is the answer's etag."""
 CREDIT_S = 0.3
 LATE_S = 1.3
 """When /late sends its headers."""
@@ -187,6 +189,9 @@ def over_tcp(path: str, to: Http1 | Http2) -> None:
                 pass
         return
     match path:
+        case _ if path.startswith(ECHO):
+            to.head(OK, (("content-length", "0"), ("etag", path)))
+            to.data(b"", ends=True)
         case "/interim":
             to.head("103", (("link", "</x>; rel=preload"),))
             to.head("102", ())
@@ -310,6 +315,9 @@ class Http3(QuicConnectionProtocol):
             self.transmit()
             return
         match path:
+            case _ if path.startswith(ECHO):
+                head(OK, (("content-length", "0"), ("etag", path)))
+                http.send_data(stream, b"", end_stream=True)
             case "/interim":
                 head("103", (("link", "</x>; rel=preload"),))
                 head("102", ())

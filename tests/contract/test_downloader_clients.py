@@ -144,6 +144,15 @@ def test_what_a_server_may_send_ahead(client: Client, faulty: Faulty) -> None:
     assert call(client, ask(server, "/window")).response_headers["etag"] == str(window(client))
 
 
+@pytest.mark.parametrize(
+    "path", ["/echo/a%7Eb%c3%a4", "/echo/../c/./d//e", "/echo/|^{}\"\\?a=|&b='", "/echo/?", "/echo/%#f"]
+)
+def test_the_path_is_asked_for_as_given(client: Client, faulty: Faulty, path: str) -> None:
+    port = faulty.ports["answers"]
+    result = call(client, ask(Server(faulty.host, port, faulty.ca, faulty.ca), path))
+    assert result.response_headers["etag"] == path.partition("#")[0], result.failure_detail
+
+
 def test_byte_budget(client: Client, caddy: Any) -> None:
     result = call(client, ask(caddy, max_bytes=100_000))
     assert (result.outcome, result.failure, result.body_sha256) == (Outcome.CENSORED, Failure.BYTE_BUDGET, None)
