@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from core.domain import RouteAttribute, Sysctl
 from core.errors import PlaceError
 from core.system.place import FlowCount
+from core.system.process import Completed
 from vantage.lab.watch import count_flows, judge, lateness_ms
 from vantage.linux import namespace as linux
 
@@ -82,6 +84,20 @@ def test_one_field_of_a_setting_changes() -> None:
 
 def test_sysctl_output_is_read() -> None:
     assert linux.parse_sysctls("net.a = 4096\t131072\t6\nnet.b =\nwarning\n") == {"net.a": "4096 131072 6", "net.b": ""}
+
+
+def test_a_route_of_a_router_advertisement_is_changed_without_its_remaining_time() -> None:
+    """`ip route change` does not take what `ip route show` says of it."""
+    shown = "default via fe80::1 dev eth0 proto ra metric 1024 expires 1799sec hoplimit 64 pref medium"
+    asked = list[str | None]()
+
+    def run(argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> Completed:
+        asked.append(stdin)
+        return Completed(argv=tuple(argv), returncode=0, stdout=shown if "-6" in argv else "", stderr="")
+
+    linux.apply_settings(run, [RouteAttribute(name="initrwnd", value="20")])
+    changed = "::/0 via fe80::1 dev eth0 proto ra metric 1024 hoplimit 64 pref medium initrwnd 20"
+    assert asked[-1] == f"route change {changed}\ntcp_metrics flush\n"
 
 
 def test_route_attributes_are_set_kept_and_removed() -> None:

@@ -270,12 +270,8 @@ def undo_step(step: UndoStep) -> None:
 
 
 def plain_route(line: str) -> str:
-    """A line of `ip route show` without its state (flags, time left), as `ip route replace` takes it."""
-    words = list(parse_route(line))
-    if "expires" in words:
-        at = words.index("expires")
-        del words[at : at + 2]
-    return " ".join(words)
+    """A line of `ip route show` without its state, as `ip route replace` takes it."""
+    return " ".join(parse_route(line))
 
 
 def _has_link(name: str) -> bool:

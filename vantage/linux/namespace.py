@@ -170,8 +170,13 @@ def parse_sysctls(text: str) -> dict[str, str]:
 
 
 def parse_route(line: str) -> Route:
-    """A line of `ip -o route show` as words that `ip route change` takes."""
-    return tuple(word for word in line.replace("\\", " ").split() if word not in _NOT_INPUT)
+    """A line of `ip -o route show` as words that `ip route change` takes: without flags, and the time that is left of a
+    route from a router advertisement."""
+    words = [word for word in line.replace("\\", " ").split() if word not in _NOT_INPUT]
+    if "expires" in words:
+        at = words.index("expires")
+        del words[at : at + 2]
+    return tuple(words)
 
 
 def with_attributes(route: Route, attributes: Sequence[RouteAttribute]) -> Route:
