@@ -78,9 +78,11 @@ def pause_requested(folder: Path, now: float) -> Pause | None:
     try:
         document: Any = json.loads((folder / _PAUSE).read_text(encoding="utf-8"))
         pause = Pause(float(document["at"]), None if document["until"] is None else float(document["until"]))
+        for moment in (pause.at, pause.until or 0.0):
+            utc(moment)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return Pause(now, None)
     return pause if pause.until is None or now < pause.until else None
 
@@ -143,11 +145,13 @@ class StoppableProgress:
 
 
 def utc(at: float) -> str:
-    """A Unix time as people read it."""
+    """A Unix time as people read it. Raises ValueError or OverflowError for one that no calendar of ours has."""
     return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|h|d)")
+_END = 253_402_300_800.0
+"""Unix time at which `datetime` ends."""
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 
 
@@ -155,10 +159,19 @@ def parse_time(text: str, *, where: str, now: float) -> float:
     """A moment after `now`, as Unix time: `2027-01-05T06:00Z`, or how far away it is (`90min`, `6h`, `2d`).
 
     Raises:
-        UsageError: it is neither a duration nor a date and time of ISO 8601, has no time zone, or is past.
+        UsageError: it is neither a duration nor a date and time of ISO 8601, has no time zone, is past, or too late to
+            be shown.
     """
     if (duration := _DURATION.fullmatch(text)) is not None:
-        return now + float(duration[1]) * _SECONDS[duration[2]]
+        until = now + float(duration[1]) * _SECONDS[duration[2]]
+    else:
+        until = _moment(text, where=where, now=now)
+    if until >= _END:
+        raise UsageError(f"{text!r} is after the year 9999", where=where, remedy="give an earlier time")
+    return until
+
+
+def _moment(text: str, *, where: str, now: float) -> float:
     try:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:

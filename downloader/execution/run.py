@@ -122,6 +122,7 @@ def run_campaign(session: Session, places: Mapping[str, Place]) -> RunSummary:
     session = replace(session, out=session.out.resolve())  # a place may have another working directory
     plan, out, reporter = session.plan, session.out, session.reporter
     with folder_lock(out):
+        stop_pause.clear_stop(out)  # at once: with the lock this process can be asked
         journals: dict[str, Journal] = {}
         check_folder(plan, out)
         earlier = {name: earlier_iterations(out / "vantage" / name, plan) for name in places}
@@ -130,7 +131,6 @@ def run_campaign(session: Session, places: Mapping[str, Place]) -> RunSummary:
             _open_journals(session, runs, earlier, places, journals)
             # Written each time: comparisons may have been added to a finished campaign.
             description.write(out, plan.campaign.for_analysis(plan.without_http3))
-            stop_pause.clear_stop(out)
             _note_beside(journals, reporter.beside)
             reporter.begin(
                 plan_sha256=plan.digest,

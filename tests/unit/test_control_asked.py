@@ -59,7 +59,9 @@ def test_a_pause_ends_by_itself_or_by_resume(tmp_path: Path) -> None:
     assert gate(tmp_path).holds(NEW_YEAR) is None
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"at": "x", "until": 1}', "[1]"])
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"at": "x", "until": 1}', "[1]", '{"at": 1e300, "until": null}', '{"at": 1, "until": 9e14}']
+)
 def test_a_broken_pause_is_a_pause(tmp_path: Path, text: str) -> None:
     stop_pause.request_pause(tmp_path, 1.0, 2.0)
     (tmp_path / "asked" / "pause.json").write_text(text)
@@ -100,6 +102,12 @@ def test_other_times_are_refused(text: str, said: str) -> None:
 )
 def test_durations_count_from_now(text: str, seconds: float) -> None:
     assert stop_pause.parse_time(text, where="--until", now=NEW_YEAR) == NEW_YEAR + seconds
+
+
+@pytest.mark.parametrize("text", ["9999999d", "9" * 400 + "h", "9999-12-31T23:59-12:00"])
+def test_a_time_that_cannot_be_shown_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--until: '9.*' is after the year 9999; "):
+        stop_pause.parse_time(text, where="--until", now=NEW_YEAR)
 
 
 @pytest.mark.parametrize("text", ["2026-12-31T23:59Z", "2027-01-01T00:00Z"])

@@ -13,7 +13,9 @@ from core.errors import UsageError
 from core.system import process
 from core.system.process import Completed
 from downloader.campaign.campaign import load
+from downloader.control import stop_pause
 from downloader.control.reporter import Reporter
+from downloader.execution import run
 from downloader.execution.engine import Session
 from downloader.execution.journal import Journal, check_folder, earlier_iterations
 from downloader.execution.run import _open_journals
@@ -54,6 +56,30 @@ def opened(plan: SharedPlan, out: Path) -> dict[str, Journal]:
     session = Session(plan=plan, out=out, progress=None, reporter=Reporter(out, campaign="c"))  # type: ignore[arg-type]
     _open_journals(session, runs, earlier, places, journals)  # type: ignore[arg-type]
     return journals
+
+
+def test_a_stop_that_is_asked_for_while_journals_open_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock is taken, so `upshift stop` says that it asked; what was asked of an earlier process is gone."""
+    out = tmp_path / "out"
+    stop_pause.request_stop(out, 1.0)
+    asked = []
+
+    def open_journals(*arguments: Any) -> None:
+        asked.append(stop_pause.stop_requested(out))
+        stop_pause.request_stop(out, 2.0)
+        _open_journals(*arguments)
+
+    def work(*_: Any) -> None:
+        asked.append(stop_pause.stop_requested(out))
+
+    monkeypatch.setattr(run, "_open_journals", open_journals)
+    monkeypatch.setattr(run, "_work", work)
+    plan = planned(tmp_path, iterations=1)
+    places = {name: NoPlace() for name in plan.vantage_points}
+    with Reporter(out, campaign="c") as reporter:
+        session = Session(plan=plan, out=out, progress=None, reporter=reporter)  # type: ignore[arg-type]
+        assert run.run_campaign(session, places).ended_by == stop_pause.STOP  # type: ignore[arg-type]
+    assert asked == [False, True]
 
 
 def order(journals: dict[str, Journal]) -> list[tuple[int, int, str, str]]:
