@@ -132,7 +132,7 @@ class FolderDisk:
         tell: Callable[[int], object] = lambda _: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.folder, self.disk, self._tell, self._monotonic = folder, disk, tell, monotonic
+        self.folder, self.disk, self._tell, self.monotonic = folder, disk, tell, monotonic
         self._lock = threading.Lock()
         self._needed: dict[str, int] = {}
         self._rows: dict[str, int] = {}
@@ -159,7 +159,7 @@ class FolderDisk:
             self._needed[vantage] = 0
             promised = needed + sum(self._needed.values())
             tables = TABLES_BYTES + sum(self._rows.values()) * ROW_BYTES
-            if self._at_most > min(most, self.disk.limit - promised - tables) or self._monotonic() >= self._look_by:
+            if self._at_most > min(most, self.disk.limit - promised - tables) or self.monotonic() >= self._look_by:
                 self._look()
             used, free = self._at_most, free_bytes(self.folder)
             too_many = used + promised + tables - self.disk.limit
@@ -180,10 +180,10 @@ class FolderDisk:
             return max(too_many, round(used - most)), why
 
     def _look(self) -> None:
-        began = self._monotonic()
+        began = self.monotonic()
         self._at_most = used_bytes(self.folder)
-        took = self._monotonic() - began
-        self._look_by = self._monotonic() + max(WALK_S, took / WALK_SHARE)
+        took = self.monotonic() - began
+        self._look_by = self.monotonic() + max(WALK_S, took / WALK_SHARE)
         self._tell(self._at_most)
 
 
@@ -205,9 +205,11 @@ class DiskGate(Gate):
         self._needed = max((needed_bytes(campaign, run.target) for run in runs), default=0)
         self._rows_of_run = downloads_per_run(campaign)
         self._wait: Wait | None = None
+        self._again_at = -math.inf
+        """When a pause ends at the earliest, by the clock that nobody sets."""
 
     def holds(self, now: float) -> Wait | None:
-        if self._wait is not None and self._wait.until is not None and now < self._wait.until:
+        if self._wait is not None and self._shared.monotonic() < self._again_at:
             return self._wait
         too_many, why = self._look()
         if too_many > 0:
@@ -218,6 +220,7 @@ class DiskGate(Gate):
                 if too_many <= 0:
                     break
             _, why = self._look()
+        self._again_at = self._shared.monotonic() + LOOK_S
         self._wait = None if why is None else Wait(State.PAUSED_FOR_DISK, why, now + LOOK_S)
         return self._wait
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+from downloader.campaign.campaign import from_document
 from downloader.campaign.limits import Disk
-from downloader.limits.disk import TABLES_BYTES, FolderDisk, used_bytes
+from downloader.limits.disk import LOOK_S, TABLES_BYTES, DiskGate, FolderDisk, used_bytes
 
 MB = 1_000_000
 
@@ -38,3 +41,26 @@ def test_a_folder_is_looked_through_where_the_limit_is_near_or_the_size_is_old(t
     assert looks[-1] == used_bytes(tmp_path)
     (tmp_path / "capture").unlink()
     assert over(10 * MB)[1] is None, "a pause ends as soon as there is room"
+
+
+def test_a_pause_ends_though_the_clock_was_set_back() -> None:
+    short, clock = [True], [0.0]
+
+    class Shared:
+        disk = Disk(limit=100 * MB, reserve=0)
+
+        def monotonic(self) -> float:
+            return clock[0]
+
+        def over(self, *_: Any, **__: Any) -> tuple[int, str | None]:
+            return (5, "full") if short[0] else (0, None)
+
+    table: Any = SimpleNamespace(droppable=lambda: ())
+    campaign = from_document({"name": "c", "lab": "small", "targets": "lab"}, Path("c.toml"))
+    gate = DiskGate(campaign, "MUC", Shared(), [], table, table, 0)  # type: ignore[arg-type]
+    held = gate.holds(1e9)
+    assert held is not None and held.until == 1e9 + LOOK_S
+    short[0], clock[0] = False, LOOK_S - 0.1
+    assert gate.holds(2e9) is held, "a look goes through the whole folder"
+    clock[0] = LOOK_S
+    assert gate.holds(1e9 - 21_600) is None
