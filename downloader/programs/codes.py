@@ -21,7 +21,8 @@ Ending = tuple[Failure, str, FailureCode | None, int | None]
 _NO_ROUTE = frozenset(
     {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 )
-_NETWORK_ERRORS = _NO_ROUTE | {errno.EACCES, errno.EPERM, errno.EMSGSIZE}
+_NETWORK_ERRORS = _NO_ROUTE | {errno.EACCES, errno.EPERM, errno.EMSGSIZE, errno.ENOPROTOOPT, errno.ENONET}
+"""The last two are ICMP's codes 2 and 8 (icmp_err_convert in net/ipv4/icmp.c)."""
 _RESET_ERRORS = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
 
 _OF_VERIFICATION: Mapping[int, FailureCode] = {

@@ -146,6 +146,7 @@ impl Verdict {
             | Errno::ENETDOWN
             | Errno::EHOSTDOWN
             | Errno::ENONET
+            | Errno::ENOPROTOOPT // ICMP protocol unreachable
             | Errno::EADDRNOTAVAIL
             | Errno::EAFNOSUPPORT
             | Errno::EACCES
@@ -242,6 +243,10 @@ mod tests {
         );
         assert_eq!(
             Verdict::of_errno(Errno::ENETUNREACH, false, None).failure,
+            Some(Failure::NetworkUnreachable)
+        );
+        assert_eq!(
+            Verdict::of_errno(Errno::ENOPROTOOPT, false, None).failure,
             Some(Failure::NetworkUnreachable)
         );
         assert_eq!(
