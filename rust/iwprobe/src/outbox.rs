@@ -125,4 +125,10 @@ impl Sink for Sender<'_> {
         let end = self.outbox.bytes.len();
         self.outbox.ends.push((end, self.us.is_ipv6()));
     }
+
+    fn leaves_at(&self, now: u64) -> u64 {
+        let waiting = self.outbox.ends.len() - self.outbox.sent;
+        let pace = self.outbox.pace.as_ref();
+        pace.map_or(now, |pace| pace.last_of(waiting, now))
+    }
 }

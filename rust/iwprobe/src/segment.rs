@@ -70,4 +70,9 @@ pub struct Announced {
 pub trait Sink {
     /// Sends one.
     fn send(&mut self, segment: Outgoing<'_>);
+
+    /// When the last one leaves [ns], as it may wait for its turn.
+    fn leaves_at(&self, now: u64) -> u64 {
+        now
+    }
 }

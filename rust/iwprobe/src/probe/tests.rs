@@ -11,7 +11,7 @@ const ISN: u32 = 0xffff_fff0;
 
 /// What the probe sent: flags, sequence and acknowledgement number, window, payload.
 #[derive(Default)]
-struct Sent(Vec<(u8, u32, u32, u16, Vec<u8>)>);
+struct Sent(Vec<(u8, u32, u32, u16, Vec<u8>)>, u64);
 
 impl Sink for Sent {
     fn send(&mut self, segment: Outgoing<'_>) {
@@ -24,6 +24,11 @@ impl Sink for Sent {
             ..
         } = segment;
         self.0.push((flags, seq, ack, window, payload.to_vec()));
+    }
+
+    /// `self.1`: how long packets wait.
+    fn leaves_at(&self, now: u64) -> u64 {
+        now + self.1
     }
 }
 
@@ -326,15 +331,17 @@ fn an_ack_that_was_lost_is_sent_again() {
 
 #[test]
 fn data_that_was_written_after_our_ack_is_no_limit_of_the_window() {
-    for (ack_delay, after, verdict) in [
-        (0, RTT, Verdict::Limited),
-        (0, 2 * RTT + 100 * MS, Verdict::Limited),
-        (0, 2 * RTT + 101 * MS, Verdict::LowerBound),
-        (0, 280 * MS, Verdict::LowerBound),
-        (100, 280 * MS, Verdict::Limited),
+    for (ack_delay, waits, after, verdict) in [
+        (0, 0, RTT, Verdict::Limited),
+        (0, 0, 2 * RTT + 100 * MS, Verdict::Limited),
+        (0, 0, 2 * RTT + 101 * MS, Verdict::LowerBound),
+        (0, 0, 280 * MS, Verdict::LowerBound),
+        (100, 0, 280 * MS, Verdict::Limited),
+        (0, 200 * MS, 280 * MS, Verdict::Limited), // a rate made our ACK wait
     ] {
         let mut world = World::with_request(1, 64, Some(7), Mode::Window);
         world.probe.plan.ack_delay = ack_delay * MS;
+        world.sent.1 = waits;
         world.now += RTT;
         // A head of HTTP in five segments; its body comes after the timeout.
         (0..5).for_each(|index| world.data(64 * index, if index < 4 { 64 } else { 44 }, 0));
@@ -342,7 +349,11 @@ fn data_that_was_written_after_our_ack_is_no_limit_of_the_window() {
         world.data(0, 64, 0);
         world.wait(after);
         world.data(300, 64, 0);
-        assert_eq!(world.probe.verdict(), Some(verdict), "{ack_delay} {after}");
+        assert_eq!(
+            world.probe.verdict(),
+            Some(verdict),
+            "{ack_delay} {waits} {after}"
+        );
     }
 }
 

@@ -131,9 +131,9 @@ impl Probe {
             two
         };
         self.send_ack(u16::try_from(field).unwrap_or(WINDOW), sink);
-        self.confirmed_at = now;
+        self.confirmed_at = sink.leaves_at(now);
         let wait = LEAST_CONFIRMATION.max(3 * self.numbers.rtt.unwrap_or(0));
-        self.wake = now.saturating_add(wait);
+        self.wake = self.confirmed_at.saturating_add(wait);
     }
 
     pub(super) fn on_confirmation(
