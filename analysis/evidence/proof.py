@@ -259,9 +259,10 @@ def disturbance(
 
 def has_answer(download: Download, connection: Connection) -> bool:
     """Whether what the capture takes for the largest answer can be that of the download. Of TCP it has as many bytes as
-    the body at least, or else a segment of the client was taken for another request; gaps in the capture apart. QUIC
-    hides what is data."""
-    seen = connection.response_bytes + connection.server.missing_bytes
+    the body at least, or else a segment of the client was taken for another request. What was lost on the way and came
+    later counts as a retransmission; gaps in the capture apart. QUIC hides what is data."""
+    server = connection.server
+    seen = connection.response_bytes + server.retransmitted_bytes + server.missing_bytes
     return download.transport != Transport.TCP or seen >= download.body_bytes
 
 

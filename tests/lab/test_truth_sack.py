@@ -38,6 +38,7 @@ def wrong_pairs(found: Measured, times: int) -> list[str]:
         assert slow.download.treatment_ok and fast.download.treatment_ok
         assert slow.download.lab_dropped and fast.download.lab_dropped, "the queue overflows in both"
         assert slow.kpis["sack_blocks"] == slow.kpis["sack_segments"] == 0
+        assert slow.kpis["limiter"] == "congestion" and slow.number("transfer"), "what came again is part of the answer"
         assert 0 < (fast.number("sack_segments") or 0) <= (fast.number("sack_blocks") or 0)
         assert slow.download.last_byte_s and fast.download.last_byte_s
         ratio = slow.download.last_byte_s / fast.download.last_byte_s
