@@ -275,6 +275,7 @@ def test_no_download_becomes_an_object(tmp_path: Path, monkeypatch: pytest.Monke
     api.make_tables(dataset.load([folder])).write(tmp_path / "tables")
 
 
+@pytest.mark.thorough
 @settings(deadline=None, max_examples=examples(5))
 @given(st.data())
 def test_limiters_are_counted_as_one_by_one(told: st.DataObject) -> None:

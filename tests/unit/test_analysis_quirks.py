@@ -455,6 +455,7 @@ def test_all_together_is_the_published_way_against_our_table_of_times() -> None:
     assert (row.without, row.changed) == (ours, theirs)
 
 
+@pytest.mark.thorough
 def test_as_published_is_all_quirks(tmp_path: Path) -> None:
     downloads, _ = realistic(domains=12)
     folder = write_campaign(tmp_path / "c", downloads)

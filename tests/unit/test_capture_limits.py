@@ -24,6 +24,7 @@ def test_the_sum_is_the_engines(tmp_path: Path) -> None:
     assert ip_bytes(path) == connection.client.ip_bytes + connection.server.ip_bytes > 50_000
 
 
+@pytest.mark.thorough
 def test_a_cut_capture_counts_its_whole_packets(tmp_path: Path) -> None:
     """At every length: never more than the whole one, and growing; nothing is no error."""
     path = tmp_path / "a.pcap"

@@ -52,6 +52,7 @@ def test_a_large_body_is_hashed_beside(size: int, is_beside: bool, told: int | N
     assert (body._thread is not None) == is_beside and body.sha256() == expected.hexdigest()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [KEPT // 4, 2 * KEPT])
 def test_whoever_downloads_pays_for_no_hash(size: int) -> None:
     """What a body costs the thread that takes it in is a copy."""
@@ -67,6 +68,7 @@ def test_whoever_downloads_pays_for_no_hash(size: int) -> None:
     assert body.sha256() == hashlib.sha256(bytes(size)).hexdigest()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("told", "blocks"), [(None, KEPT_BLOCKS + QUEUED_BLOCKS), (1_000_000, 1), (BLOCK_BYTES, 2)])
 def test_memory_is_bounded_and_there_before_the_clock_starts(told: int | None, blocks: int) -> None:
     block = bytes(range(256)) * (BLOCK_BYTES // 256)

@@ -253,6 +253,7 @@ def campaign(folder: Path, *, slot: str = "60") -> Path:
     return path
 
 
+@pytest.mark.thorough
 def test_the_plan_is_that_of_the_hosts(tmp_path: Path) -> None:
     campaign(tmp_path)
     elsewhere = tmp_path / "far"
@@ -342,6 +343,7 @@ def test_a_password_that_is_missing_says_how_to_give_one() -> None:
     assert verdicts(["a"], [event])["a"].fault == "sudo asks for a password there: give -K (--ask-become-pass)"
 
 
+@pytest.mark.thorough
 def test_commands_at_once_remove_old_artefacts_and_stumble_over_none(tmp_path: Path) -> None:
     for number in range(300):
         (tmp_path / str(number)).mkdir()

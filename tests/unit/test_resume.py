@@ -93,6 +93,7 @@ def close(journals: dict[str, Journal]) -> None:
         journal.close()
 
 
+@pytest.mark.thorough
 def test_more_iterations_extend_a_plan_and_leave_its_runs_as_they_were(tmp_path: Path) -> None:
     out = tmp_path / "out"
     rows = []

@@ -85,6 +85,7 @@ def test_a_resumed_run_has_the_same_order() -> None:
     assert [block.work for block in blocks(made, left)] == [block.work[3:] for block in whole[::2]]
 
 
+@pytest.mark.thorough
 def test_nothing_starts_after_the_end() -> None:
     made = study_of(PATHS)
     waiting = blocks(made, names(made))
