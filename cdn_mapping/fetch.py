@@ -26,6 +26,7 @@ from core.errors import IncompleteError, PlaceError, ReachError, UsageError
 from core.files.config import read_json
 from core.files.disk import write_json
 from core.reach import ENVIRONMENT_VARIABLE, check_address, environment_prefixes
+from core.untrusted import port_of
 
 ROUTEVIEWS = "https://archive.routeviews.org/"
 CAIDA = "https://publicdata.caida.org/datasets/as-organizations/"
@@ -79,7 +80,7 @@ def _request(url: str, headers: dict[str, str]) -> tuple[http.client.HTTPConnect
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError("not an http or https URL", where=url, remedy="check the option that gives it")
-        port = parts.port or (443 if parts.scheme == "https" else 80)
+        port = port_of(parts)
         context = ssl.create_default_context() if parts.scheme == "https" else None
         connection = _Pinned(parts.hostname, port, checked_address(parts.hostname, port), context)
         agent = {"User-Agent": f"upshift/{core.__version__}", "Accept-Encoding": "identity"}

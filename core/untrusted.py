@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 MOST_CHARACTERS = 300
 """Longest text in a record [characters]."""
@@ -80,7 +80,12 @@ def host_and_port(url: str, *, schemes: Sequence[str] = ("https",)) -> tuple[str
         raise ValueError("the URL has port 0")
     if parts.hostname.endswith("."):
         raise ValueError("the host of the URL ends in a dot")
-    return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+    return parts.hostname, port_of(parts)
+
+
+def port_of(parts: SplitResult) -> int:
+    """The port of an http or https URL, else that of its scheme. Raises ValueError for one that is not valid."""
+    return parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def url_fault(url: str) -> str | None:

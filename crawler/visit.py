@@ -19,7 +19,7 @@ from urllib.parse import urljoin, urlsplit
 
 from core.outreach.blocks import BlockLists
 from core.outreach.dns import Answer, ResolveError, Resolver
-from core.untrusted import registered_domain
+from core.untrusted import port_of, registered_domain
 from crawler.ledger import DomainResult
 from crawler.links import extract, normal
 from crawler.policy import MAX_CRAWL_DELAY_S, Pins, RefusedError, Robots, Throttle, admit, from_reply
@@ -59,8 +59,6 @@ NO_PAGES = (
     *(CrawlOutcome.OFF_DOMAIN, CrawlOutcome.OTHER_ADDRESS),
 )
 """Outcomes of robots.txt which its host's pages most likely have, too."""
-
-PORTS = {"http": 80, "https": 443}
 
 MOST_TEXT_BYTES = 5_000_000
 """Bytes of a page, style sheet or robots.txt that are unpacked, at most: gzip packs zeros a thousand to one."""
@@ -278,7 +276,7 @@ class DomainVisit:
         """Why a URL is out of scope, as far as its text shows; None if it is not."""
         start = urlsplit(self.limits.start.format(domain=self.domain))
         parts = urlsplit(url)
-        if (parts.scheme, parts.port or PORTS[parts.scheme]) != (start.scheme, start.port or PORTS[start.scheme]):
+        if (parts.scheme, port_of(parts)) != (start.scheme, port_of(start)):
             return RefusedError(CrawlOutcome.OFF_DOMAIN, f"{url} has another scheme or port")
         if registered_domain(parts.hostname or "") != registered_domain(start.hostname or ""):
             return RefusedError(CrawlOutcome.OFF_DOMAIN, f"{parts.hostname} is another domain")

@@ -102,12 +102,9 @@ def build(data: object, model: type[Model], *, where: str, beside: Iterable[str]
         faults = error.errors(include_url=False)
         first = faults[0]
         name = ".".join(str(part) for part in first["loc"]) or "the file"
-        remedy = "fix that field"
-        if (
-            first["type"] in _UNKNOWN
-            and (meant := nearest(str(first["loc"][-1]), [*_field_names(model), *sorted(beside)])) is not None
-        ):
-            remedy = f"did you mean {meant}?"
+        is_unknown = first["type"] in _UNKNOWN
+        meant = nearest(str(first["loc"][-1]), [*_field_names(model), *sorted(beside)]) if is_unknown else None
+        remedy = "fix that field" if meant is None else f"did you mean {meant}?"
         raise UsageError(
             f"field {name}: {_clause(first['type'], first['msg'])}"
             + (f" ({len(faults)} faults in all)" if faults[1:] else ""),

@@ -266,8 +266,10 @@ OTHERWISE: Mapping[tuple[str, str], tuple[FailureCode | None, int | None, str]] 
 """(client, row) -> what it says in place of the row's second word, and why."""
 
 
-UNNOTICED = {("quiche", row): _CUT for row in ("cut-data", "cut-after-body")}
-UNNOTICED |= {("curl-h3", "no_alpn"): "libcurl speaks HTTP/3 whether or not the server agreed on it"}
+UNNOTICED = {
+    **{("quiche", row): _CUT for row in ("cut-data", "cut-after-body")},
+    ("curl-h3", "no_alpn"): "libcurl speaks HTTP/3 whether or not the server agreed on it",
+}
 """(client, row) -> why the download may be whole to it. quiche sees the second if our end was acknowledged before."""
 
 

@@ -78,7 +78,7 @@ class PrefixRoutes:
             return f"{route[0]} in it has a route of its own"
         if self._log is None:
             return None
-        removed = [RouteAttribute(name=name, value=None) for name in ("metric", "expires", "pref")]
+        removed = [RouteAttribute(name=name, value=None) for name in ("metric", "pref")]
         ours = [RouteAttribute(name="proto", value=PROTOCOL), RouteAttribute(name="initcwnd", value=str(window))]
         line = with_attributes((str(prefix), *route[1:]), [*removed, *ours])
         self._log.add([UndoStep(kind="routes", name=family, value=f"dev {self._device} proto {PROTOCOL}")])
