@@ -225,7 +225,7 @@ def wait_for_download(child: subprocess.Popen[str], out: Path, since: float) -> 
 
 @cells("whose", every=["its own lab", "a lab that was up"], quick=["its own lab"])
 def test_killed_at_random_moments(world: Any, whose: str, iterations: int, repeats: Repeats) -> None:
-    planned, wanted = PER_ITERATION * iterations, repeats(quick=4, soak=20)
+    planned, wanted = PER_ITERATION * iterations, repeats(quick=2, soak=20)
     host = Host(world)
     up = whose == "a lab that was up"
     if up:

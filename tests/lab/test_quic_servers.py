@@ -130,7 +130,8 @@ def test_every_file_is_the_same_with_both_clients_and_over_tcp(lab: Lab, here: L
         wanted = lab.sha256(target.domain)
         [tcp] = ask_tcp(here, str(target.server_ip), [request(target.domain, "/a.bin")], tmp_path / "body")
         assert tcp["sha256"] == wanted
-        for program in ((H3GET,), aioquic) if target.quic else ():
+        large = target.domain == "www.edge.example"  # 40 MB, with aioquic ten seconds of a processor
+        for program in ((H3GET,), *([] if large else [aioquic])) if target.quic else ():
             answer = download(here, target, *program)
             assert (answer["outcome"], answer["body_sha256"]) == ("ok", wanted), (target.domain, program, answer)
             by = dict(answer["response_headers"])["server"] if "response_headers" in answer else ""
