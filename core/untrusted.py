@@ -100,6 +100,9 @@ def url_fault(url: str) -> str | None:
 
 
 _CONTACT = re.compile(r"[^\s@<>:]+@([A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)|https?://([^\s/:?#>]+\.[^\s/:?#>]+)")
+MOST_CONTACT = 400
+"""Longest contact [characters]: a user agent around it fits into the 512 bytes that the prober takes."""
+
 _EXAMPLE_DOMAIN = re.compile(r"(?:.*\.)?example(?:\.com|\.net|\.org)?", re.IGNORECASE)
 """Domains reserved for examples (RFC 2606): no mail can be received there."""
 
@@ -112,6 +115,8 @@ def contact_fault(contact: str, *, closed: bool) -> str | None:
     """
     if not contact.strip() or not contact.isprintable():
         return f"{contact!r} is empty, or has control characters"
+    if len(contact) > MOST_CONTACT:
+        return f"{contact[:40]!r}... has more than {MOST_CONTACT} characters"
     if not contact.isascii():  # it is part of a header field, where clients send nothing else
         return f"{contact!r} has characters that are not ASCII"
     if closed:

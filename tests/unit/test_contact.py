@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+import core
 from core.reach import ENVIRONMENT_VARIABLE
-from core.untrusted import contact_fault
+from core.untrusted import MOST_CONTACT, contact_fault
+from survey.iw.wire import AGENT_BYTES
 from tests.command import upshift
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -39,6 +41,13 @@ def test_a_contact_that_reaches_nobody_is_refused(
         done.stderr,
     ), done.stderr
     assert not any((tmp_path / name).exists() for name in ("out", "o.csv", "o.parquet"))
+
+
+def test_a_contact_fits_into_the_user_agent_of_a_prober() -> None:
+    longest = "https://uni.edu/".ljust(MOST_CONTACT, "a")
+    assert contact_fault(longest, closed=False) is None
+    assert contact_fault(longest + "a", closed=True) == f"{longest[:40]!r}... has more than 400 characters"
+    assert len(f"upshift/{core.__version__} (+{longest})") + 64 < AGENT_BYTES  # and a longer version
 
 
 def test_a_contact_is_ascii_in_a_lab_too() -> None:
