@@ -10,6 +10,7 @@ from urllib.parse import urljoin, urlsplit, urlunsplit
 import lxml.etree  # type: ignore[import-untyped]
 import lxml.html  # type: ignore[import-untyped]
 
+from core.outreach.lists import domain_of
 from core.untrusted import url_fault
 
 MAX_LINKS = 2_000
@@ -73,8 +74,8 @@ def normal(base: str, reference: str) -> str | None:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
             return None
         port = f":{parts.port}" if parts.port is not None else ""
-        host = parts.hostname if parts.hostname.isascii() else parts.hostname.encode("idna").decode("ascii")
-    except (ValueError, UnicodeError):
+        host = parts.hostname if parts.hostname.isascii() else domain_of(parts.hostname)
+    except ValueError:
         return None
     from w3lib.url import safe_url_string
 

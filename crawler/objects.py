@@ -14,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 from core.domain import ObjectKind
 from crawler.links import Embedded, embedded, ending, of_style_sheet
 from crawler.policy import RefusedError
-from crawler.visit import CrawlOutcome, CrawlReply, CrawlRequest, DomainVisit, RequestPurpose, unpacked
+from crawler.visit import ENDS_VISIT, CrawlOutcome, CrawlReply, CrawlRequest, DomainVisit, RequestPurpose
 
 COUNTED_BYTES = 5_000_000
 """Bytes of a body without Content-Length that are counted, at most; also of a page that is read."""
@@ -72,13 +72,13 @@ class ObjectVisit(DomainVisit):
             self._result.outcome, self._result.objects = CrawlOutcome.FOUND, self._rows
 
     async def _crawl(self) -> None:
-        start = self.limits.start.format(domain=self.domain)
+        start = self.limits.start_of(self.domain)
         await self._settle(urlsplit(start).hostname or self.domain)
         url, ask, reply = await self._follow(start, RequestPurpose.PAGE)
         if reply.status != 200:
             raise RefusedError(CrawlOutcome.HTTP_STATUS, str(reply.status))
         if ask.html:
-            self._want(embedded(unpacked(reply.body, ask), url=url, encoding=_charset(reply)))
+            self._want(embedded(reply.body, url=url, encoding=_charset(reply)))
         self._rows.append({"is_page": True, **self._row(url, ask, reply)})
         done = 0
         while done < len(self._wanted):  # style sheets add to it
@@ -86,8 +86,8 @@ class ObjectVisit(DomainVisit):
             try:
                 self._rows.append(await self._measure(url, is_sheet=self._wanted[url]))
             except RefusedError as error:
-                if error.cause == CrawlOutcome.BLOCKED:
-                    raise  # an opt-out during the visit takes effect at once
+                if error.cause in ENDS_VISIT:
+                    raise
                 self._rows.append({"url": without_query(url), "failure": error.cause})
             done += 1
 
@@ -109,7 +109,7 @@ class ObjectVisit(DomainVisit):
         if is_sheet or ending(url) == "css":
             final, ask, reply = await self._follow(url, RequestPurpose.WHOLE)
             if reply.status == 200:
-                self._want(of_style_sheet(unpacked(reply.body, ask).decode("utf-8", "replace"), url=final))
+                self._want(of_style_sheet(reply.body.decode("utf-8", "replace"), url=final))
             return self._row(url, ask, reply)
         final, ask, reply = await self._follow(url, RequestPurpose.HEAD)
         unknown = ask.length is None or _head_may_err(mime_of(reply), ask)

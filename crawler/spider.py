@@ -95,6 +95,9 @@ def forget_idle_hosts(pool: Any) -> None:
             del hosts[host]
 
 
+MOST_LENGTH_DIGITS = 18
+"""Tables have 64 bits for a size: a Content-Length with more digits counts as unknown."""
+
 ASK = "upshift_ask"
 """Key of the request's `CrawlRequest` in its meta."""
 
@@ -203,10 +206,10 @@ class FileSpider(scrapy.Spider):
             response = await self.crawler.engine.download_async(request)
         except Exception as error:
             raise _cause(error) from None
+        if not 100 <= response.status <= 599:  # RFC 9110, section 15; Twisted takes any number
+            raise RefusedError(CrawlOutcome.PROTOCOL_ERROR, "not a valid status")
         headers = {
-            name.decode("latin-1").lower(): values[0].decode("latin-1")
-            for name, values in response.headers.items()
-            if values
+            name.decode("latin-1").lower(): _text(name, values) for name, values in response.headers.items() if values
         }
         address = None if response.ip_address is None else str(response.ip_address)
         return CrawlReply(
@@ -224,7 +227,8 @@ class FileSpider(scrapy.Spider):
         ask.html = kind in (b"", b"text/html", b"application/xhtml+xml")
         ask.encoded = (headers.get(b"Content-Encoding") or b"identity").strip().lower() != b"identity"
         length = headers.get(b"Content-Length") or b""
-        ask.length = int(length) if length.isdigit() and int(length) > 0 and (ask.gzip or not ask.encoded) else None
+        is_size = length.isdigit() and len(length) <= MOST_LENGTH_DIGITS and (ask.gzip or not ask.encoded)
+        ask.length = int(length) or None if is_size else None
 
     def bytes_received(self, data: bytes, request: Any, **_: Any) -> None:
         """Stops the download when the rest is not needed. (Stopping at the headers would lose the server's address.)"""
@@ -232,6 +236,15 @@ class FileSpider(scrapy.Spider):
         ask.received += len(data)
         if ask.enough:
             raise StopDownload(fail=False)
+
+
+def _text(name: bytes, values: list[bytes]) -> str:
+    """A header field. Of one that comes more than once the first counts; Alt-Svc is a list (RFC 9110, section 5.3)."""
+    value = b", ".join(values) if name.lower() == b"alt-svc" else values[0]
+    try:
+        return value.decode("utf-8")  # as browsers read a Location that is not ASCII
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 _CAUSES: tuple[tuple[type[BaseException], CrawlOutcome], ...] = (

@@ -13,7 +13,7 @@ import zlib
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from urllib.parse import urljoin, urlsplit
 
@@ -43,6 +43,8 @@ class CrawlOutcome(StrEnum):
     TIMEOUT = "timeout"
     TLS_ERROR = "tls_error"
     HTTP_STATUS = "http_status"
+    TOO_MANY_REQUESTS = "too_many_requests"
+    """Status 429 (RFC 6585): the visit ends at once."""
     OFF_DOMAIN = "off_domain"
     """The start page, or its robots.txt, redirects to another domain, scheme or port."""
     OTHER_ADDRESS = "other_address"
@@ -59,6 +61,9 @@ NO_PAGES = (
     *(CrawlOutcome.OFF_DOMAIN, CrawlOutcome.OTHER_ADDRESS),
 )
 """Outcomes of robots.txt which its host's pages most likely have, too."""
+
+ENDS_VISIT = (CrawlOutcome.BLOCKED, CrawlOutcome.TOO_MANY_REQUESTS)
+"""Causes after which a visit makes no further request: an opt-out meanwhile takes effect at once."""
 
 MOST_TEXT_BYTES = 5_000_000
 """Bytes of a page, style sheet or robots.txt that are unpacked, at most: gzip packs zeros a thousand to one."""
@@ -96,10 +101,15 @@ class CrawlRequest:
     received: int = 0
 
     @property
+    def reads(self) -> bool:
+        """Whether the body is read, not only its size."""
+        read = (RequestPurpose.ROBOTS, RequestPurpose.WHOLE)
+        return self.want in read or (self.want is RequestPurpose.PAGE and self.html)
+
+    @property
     def enough(self) -> bool:
         """Whether the rest of the body is not needed."""
-        read = (RequestPurpose.ROBOTS, RequestPurpose.WHOLE)
-        if self.want in read or (self.want is RequestPurpose.PAGE and self.html):
+        if self.reads:
             return self.received >= self.max_page_bytes
         return self.length is not None or self.received >= self.min_size
 
@@ -112,6 +122,7 @@ class CrawlReply:
     headers: dict[str, str]
     """Lower-case names."""
     body: bytes
+    """Unpacked by `DomainVisit`, if it is read."""
     address: str | None
     stopped: bool
     """We stopped it, or the server broke off: more would have come."""
@@ -151,6 +162,10 @@ class CrawlLimits:
     start: str = "https://{domain}/"
     objects: int = 0
     """Measure this many objects of the start page at most (`crawler.objects`); 0: look for a large file."""
+
+    def start_of(self, domain: str) -> str:
+        """URL of a domain's start page."""
+        return self.start.replace("{domain}", domain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +220,7 @@ class DomainVisit:
         return self._result
 
     def _conclude(self) -> None:
-        if self._best is not None:
+        if self._best is not None and self._result.outcome != CrawlOutcome.BLOCKED:
             self._result.outcome, self._result.detail = CrawlOutcome.FOUND, None
             self._result.url, self._result.size_bytes = self._best.url, self._best.size
             self._result.size_is_lower_bound, self._result.depth = self._best.lower_bound, self._best.depth
@@ -213,7 +228,7 @@ class DomainVisit:
             self._result.detail = ", ".join(f"{n} x {cause}" for cause, n in self._trouble.most_common(5))
 
     async def _crawl(self) -> None:
-        start = self.limits.start.format(domain=self.domain)
+        start = self.limits.start_of(self.domain)
         await self._settle(urlsplit(start).hostname or self.domain)
         queue = deque([(start, 0)])
         seen = {start}
@@ -224,7 +239,7 @@ class DomainVisit:
             try:
                 url, ask, reply = await self._follow(url, RequestPurpose.PAGE)
             except RefusedError as error:
-                if pages == 1 or error.cause == CrawlOutcome.BLOCKED:
+                if pages == 1 or error.cause in ENDS_VISIT:
                     raise
                 self._trouble[error.cause] += 1
                 continue
@@ -274,7 +289,7 @@ class DomainVisit:
 
     def _fault(self, url: str) -> RefusedError | None:
         """Why a URL is out of scope, as far as its text shows; None if it is not."""
-        start = urlsplit(self.limits.start.format(domain=self.domain))
+        start = urlsplit(self.limits.start_of(self.domain))
         parts = urlsplit(url)
         if (parts.scheme, port_of(parts)) != (start.scheme, port_of(start)):
             return RefusedError(CrawlOutcome.OFF_DOMAIN, f"{url} has another scheme or port")
@@ -331,13 +346,13 @@ class DomainVisit:
         target = urljoin(url, "/robots.txt")
         for _ in range(MAX_REDIRECTS + 1):
             try:
-                ask, reply = await self._request(target, RequestPurpose.ROBOTS, None)
+                _, reply = await self._request(target, RequestPurpose.ROBOTS, None)
                 location = reply.headers.get("location")
                 if not 300 <= reply.status < 400 or location is None:
-                    return from_reply(reply.status, unpacked(reply.body, ask), is_cut=reply.stopped)
+                    return from_reply(reply.status, reply.body, is_cut=reply.stopped)
                 target = await self._robots_elsewhere(target, location)
             except RefusedError as error:
-                if error.cause == CrawlOutcome.BLOCKED:
+                if error.cause in ENDS_VISIT:
                     raise
                 if error.cause in NO_PAGES and not self._robots:
                     raise  # the start page would most likely fail as well, and the cause says more than "no robots.txt"
@@ -374,6 +389,10 @@ class DomainVisit:
         if reply.address != self._address:
             who = reply.address or "an unknown address"
             raise RefusedError(CrawlOutcome.OTHER_ADDRESS, f"{who} answered, not {self._address}")
+        if reply.status == 429:
+            raise RefusedError(CrawlOutcome.TOO_MANY_REQUESTS, url)
+        if ask.reads and 200 <= reply.status < 300:
+            reply = replace(reply, body=unpacked(reply.body, ask))
         return ask, reply
 
     @asynccontextmanager
@@ -413,8 +432,8 @@ class DomainVisit:
                 if reply.status == 200:
                     self._weigh(final, ask, depth)
         except RefusedError as error:
-            if error.cause == CrawlOutcome.BLOCKED:
-                raise  # an opt-out during the visit takes effect at once
+            if error.cause in ENDS_VISIT:
+                raise
             self._trouble[error.cause] += 1
 
     def _weigh(self, url: str, ask: CrawlRequest, depth: int) -> None:

@@ -17,7 +17,7 @@ import core
 from core.errors import UsageError
 from core.files import store, targets
 from core.outreach import ledger
-from core.outreach.arguments import ledger_beside
+from core.outreach.arguments import check_out, ledger_beside
 from core.outreach.blocks import BlockLists, block_list_paths
 from core.outreach.dns import Resolver
 from core.outreach.ledger import Finished
@@ -146,7 +146,9 @@ def check(survey: Survey, options: SurveyOptions, settings: Any) -> None:
     """Raises UsageError for options that contradict each other, or an input that cannot be read."""
     survey.check(settings)
     parse_shard(options.shard)
-    check_targets_out(survey.subjects(options, settings), options.out, options.targets_out)
+    subjects = survey.subjects(options, settings)
+    check_out(options.out, subjects.path)
+    check_targets_out(subjects, options.out, options.targets_out)
 
 
 def run(

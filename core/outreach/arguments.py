@@ -68,6 +68,12 @@ def give_up_rights(*, reads: Iterable[Path | None], lists: Iterable[Path], writt
     confine_here(reads=[*known, *(path.absolute().parent for path in lists)], writes=folders)
 
 
+def check_out(out: Path, source: Path) -> None:
+    """Raises UsageError if the results would replace the list."""
+    if out.resolve() == source.resolve():
+        raise UsageError("this is the input, which it would replace", where="--out", remedy="give another file")
+
+
 def check_contact(contact: str) -> str:
     """The contact without surrounding blanks. Raises UsageError if nobody could be reached by it (`contact_fault`)."""
     if (fault := contact_fault(contact, closed=environment_prefixes() is not None)) is not None:

@@ -86,7 +86,18 @@ def broken(site: Site, host: str) -> None:
     site.give(200, b"<<<img src=/x.png <p <img src='/i.png'> \xff\xfe <script src=\"http://[::1/x.js\">")
 
 
-KINDS = {site.__name__: site for site in (objects, many, notext, based, bomb, brotli, broken)}
+def huge(site: Site, host: str) -> None:
+    """Numbers that no table holds."""
+    if site.path == "/":
+        site.give(200, b"<img src=/length.png><img src=/status.png>")
+    elif site.path == "/length.png":
+        told = {"Content_Length": "9" * 20} if site.command == "HEAD" else {}
+        site.give(200, 12, "image/png", length=False, **told)
+    else:
+        site.give(int("9" * 20), b"", "image/png")
+
+
+KINDS = {site.__name__: site for site in (objects, many, notext, based, bomb, brotli, broken, huge)}
 
 
 @pytest.fixture
@@ -163,11 +174,13 @@ def test_each_object_has_its_size_or_a_cause(world: World, tmp_path: Path) -> No
     assert [(r.failure, r.size_bytes) for r in of["brotli"]] == [("protocol_error", None)]
     assert [r.failure for r in of["missing"]] == ["dns_error"]
     assert of["broken"][0].size_bytes and of["broken"][0].skipped == 1
+    assert [(r.size_bytes, r.failure) for r in of["huge"][1:]] == [(12, None), (None, "protocol_error")]
     assert said["objects"] == {
         "measured": sum(r.size_bytes is not None for r in rows),
         "skipped": 9_904,
         "off_domain": 3,
         "http_status": 1,
+        "protocol_error": 1,
         "other_address": 1,
         "robots_disallowed": 1,
         "lower bounds": 1,

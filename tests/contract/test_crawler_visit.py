@@ -34,11 +34,12 @@ import core.outreach.pace
 from core.domain import Target
 from core.errors import UsageError
 from core.files import store
+from core.outreach.dns import Answer
 from core.untrusted import registered_domain
 from crawler import policy
 from crawler.links import extract
-from crawler.policy import MAX_BYTES, Robots, Throttle, from_reply
-from crawler.visit import CrawlLimits, DomainVisit
+from crawler.policy import MAX_BYTES, Pins, RefusedError, Robots, Throttle, from_reply
+from crawler.visit import CrawlLimits, CrawlReply, CrawlRequest, DomainVisit
 from tests.cells import cells
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -277,13 +278,44 @@ def encoded(site: Site, host: str) -> None:
         site.give(200, 2 * MIN, "text/javascript", Content_Encoding="gzip")
 
 
+def zipped(site: Site, host: str) -> None:
+    """Packs its pages unasked, and has two lines of Alt-Svc."""
+    if site.path == "/f.iso":
+        site.give(200, MIN, "application/octet-stream")
+    else:
+        two = 'h2=":443"\r\nAlt-Svc: h3=":443"'
+        site.give(200, gzip.compress(b"<a href=/f.iso>x</a>"), Content_Encoding="gzip", Alt_Svc=two)
+
+
+def accented(site: Site, host: str) -> None:
+    """Its redirect is UTF-8."""
+    if site.path == "/":
+        site.wfile.write(b"HTTP/1.1 302 Found\r\nLocation: /\xc3\xa9/\r\nContent-Length: 0\r\n\r\n")
+    elif site.path == "/%C3%A9/":
+        site.page("/f.iso")
+    else:
+        site.give(200 if site.path == "/f.iso" else 404, MIN, "application/octet-stream")
+
+
+def busy(site: Site, host: str) -> None:
+    """Asks for fewer requests from its second page on."""
+    if site.path == "/":
+        site.page("/1.iso", "/2.iso", "/sub")
+    else:
+        site.give(429, b"", Retry_After="3600")
+
+
+def busyrobots(site: Site, host: str) -> None:
+    site.give(429, b"", Retry_After="3600")
+
+
 KINDS: dict[str, Callable[[Site, str], None]] = {
     name: value for name, value in list(globals().items())
     if callable(value) and getattr(value, "__code__", None) and value.__code__.co_varnames[:2] == ("site", "host")
 }  # fmt: skip
 OWN_ROBOTS = {
     *("robots", "closed", "packed", "marked", "brokenoff", "outside", "fivexx", "slowly", "hangs", "leaving"),
-    *("farrobots", "wwwfar", "otherwise"),
+    *("farrobots", "wwwfar", "otherwise", "busyrobots"),
 }
 
 
@@ -413,17 +445,20 @@ def test_every_planted_file_is_found_and_no_rule_is_broken(world: World, tmp_pat
         "robots.example": ("/open.iso", MIN, False),
         "slowly.example": ("/1.iso", MIN, False),
         "wwwhost.example": ("/f.iso", MIN + 1, False),
+        "zipped.example": ("/f.iso", MIN, False),
+        "accented.example": ("/f.iso", MIN, False),
     }
     assert found["plain.example"].depth == 1
     assert found["plain.example"].server_ip == address_of("plain.example")
     assert found["wwwhost.example"].url.startswith("http://www.wwwhost.example:")
     assert facts["outcomes"] == {
-        "found": 7,
+        "found": 9,
         "no_file": 3,  # private, toolarge, encoded
         "robots_disallowed": 4,
         "robots_unreachable": 2,
         "off_domain": 2,
         "http_status": 1,
+        "too_many_requests": 2,
         "protocol_error": 2,
         "timeout": 1,
         "dns_error": 1,
@@ -435,6 +470,7 @@ def test_every_planted_file_is_found_and_no_rule_is_broken(world: World, tmp_pat
     extra = {row["domain"]: row for row in table.select(["domain", "alt_svc", "cname_chain"]).to_pylist()}
     assert extra["plain.example"]["alt_svc"] == 'h3=":443"; ma=60'
     assert extra["plain.example"]["cname_chain"] == "edge.cdn.example"
+    assert extra["zipped.example"]["alt_svc"] == 'h2=":443", h3=":443"'
     check_the_logs(world)
 
 
@@ -467,7 +503,8 @@ def check_the_logs(world: World) -> None:
         assert log.of(host)[0] == ("GET", "/robots.txt")
         assert log.of(host).count(("GET", "/robots.txt")) == 1
     assert not [path for _, path in log.of("robots.example") if path.startswith("/secret")]
-    for name in ("closed", "packed", "marked", "brokenoff", "outside", "fivexx"):
+    assert log.of("busy.example")[1:] == [("GET", "/"), ("HEAD", "/1.iso")]
+    for name in ("closed", "packed", "marked", "brokenoff", "outside", "fivexx", "busyrobots"):
         assert log.of(f"{name}.example") == [("GET", "/robots.txt")]
     assert not log.of("blockedsite.example")
     assert not log.of("elsewhere.private.example")
@@ -586,6 +623,35 @@ def test_whoever_opts_out_while_it_runs_is_left_alone(world: World, tmp_path: Pa
     assert outcomes["blocked"] + outcomes.get("found", 0) == 90
 
 
+def test_a_file_of_a_site_that_opted_out_meanwhile_is_not_its_result() -> None:
+    class World:
+        """Resolver, block lists, and a server whose second file is asked for after the opt-out."""
+
+        async def addresses(self, _: str) -> Answer:
+            return Answer(addresses=("127.0.0.1",), chain=())
+
+        def check(self, *_: object) -> None:
+            pass
+
+        async def fetch(self, ask: CrawlRequest) -> CrawlReply:
+            if ask.url.endswith("/2.iso"):
+                raise RefusedError("blocked", "a.example is in opt-out.txt")
+            ask.html, ask.length = ask.url.endswith("/"), 2_000_000
+            body = b"<a href=1.iso></a><a href=2.iso></a><a href=3.iso></a>"
+            asked.append(ask.url.rpartition("/")[2])
+            status = 404 if ask.url.endswith("robots.txt") else 200
+            return CrawlReply(status=status, headers={}, body=body, address="127.0.0.1", stopped=False)
+
+    asked: list[str] = []
+    fake: Any = World()
+    visit = DomainVisit(
+        domain="a.example", limits=CrawlLimits(), fetch=fake.fetch, resolver=fake, pins=Pins(None), blocks=fake,
+        pace=Throttle(1_000.0, 1),
+    )  # fmt: skip
+    result = asyncio.run(visit.run())
+    assert (result.outcome, result.url, asked) == ("blocked", None, ["robots.txt", "", "1.iso"])
+
+
 def test_a_scheme_s_own_port_may_be_written() -> None:
     nothing: Any = None
     visit = DomainVisit(
@@ -620,6 +686,9 @@ def test_links() -> None:
     names = [url.removeprefix("https://a.example/dir/") for url in found.files]
     assert names == ["v.mp4", "%C3%A4.zip", "f.PDF", "i0.jpg", "i1.jpg", "i2.jpg", "p.png", "s.js", "c.css"]
     assert found.pages == ["https://a.example/dir/p", "https://a.example/q?x=1", "https://a.example/dir/frame.html"]
+    assert extract("<a href='//straße.de/'>".encode(), url="https://a.example/", encoding="utf-8").pages == [
+        "https://xn--strae-oqa.de/"  # IDNA 2008, as browsers and the lists; 2003 leads to strasse.de
+    ]
     assert extract(b"", url="https://a.example/").files == []
     assert extract(b"\x00\xff<", url="https://a.example/").files == []
 
@@ -655,13 +724,15 @@ def test_registered_domains_without_any_network() -> None:
         (["--shard", "3/2"], "'3/2' is not a valid shard"),
         (["--max-size", "10"], "smaller than --min-size"),
         (["--start", "ftp://x"], "is not a valid start page"),
+        (["--start", "https://{domain}:99999/"], "is not a valid start page"),
+        (["--out", "list.csv"], "this is the input, which it would replace"),
         (["--contact", " "], "is empty, or has control characters"),
         (["-o", "o.txt"], "'o.txt' says neither Parquet nor CSV; end it in .parquet or .csv"),
         (["--ca", "none.pem"], "none.pem: file not found; give certificates in PEM"),
         (["--ca", __file__], "no certificate found; give certificates in PEM"),
     ],
 )
-def test_wrong_use_is_one_sentence(tmp_path: Path, more: list[str], said: str) -> None:
+def test_wrong_use_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], said: str) -> None:
     from typer import Typer
     from typer.testing import CliRunner
 
@@ -669,8 +740,9 @@ def test_wrong_use_is_one_sentence(tmp_path: Path, more: list[str], said: str) -
 
     app = Typer()
     app.command()(crawl)
-    source = tmp_path / "list"
+    source = tmp_path / "list.csv"
     source.write_text("a.example\n")
+    monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, [str(source), "-o", str(tmp_path / "o.csv"), "--contact", "x", *more])
     assert isinstance(result.exception, UsageError)
     assert said in result.exception.sentence()

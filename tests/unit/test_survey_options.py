@@ -236,6 +236,7 @@ def test_targets_are_filled_in_and_keep_their_columns(tmp_path: Path) -> None:
             ["options", "t.parquet", "-o", "r", "--targets-out", "r"],
             "--targets-out: already used for the input or the results",
         ),
+        (["options", "t.parquet", "-o", "./t.parquet"], "--out: this is the input, which it would replace"),
         (["options", "list.csv", "-o", "r", "--shard", "3/2"], "--shard: '3/2' is not a valid shard; write i/n"),
         (["options", "list.csv", "-o", "r", "--isolation", "jail"], "--isolation: 'jail' is not a valid isolation"),
         (["options", "list.csv", "-o", "r", "--block-list", "none"], "none: file not found; check the path"),

@@ -155,11 +155,13 @@ def _options(source: Path, out: Path, limits: CrawlLimits, shared: Shared) -> Cr
     """What both commands have in common, checked."""
     from core.outreach.blocks import block_list_paths
     from core.outreach.lists import parse_shard
+    from core.untrusted import url_fault
     from crawler.run import CrawlOptions
 
-    if "{domain}" not in shared.start or not shared.start.startswith(("https://", "http://")):
+    if "{domain}" not in shared.start or url_fault(limits.start_of("a.example")) is not None:
         what = f"{shared.start!r} is not a valid start page"
         raise UsageError(what, where="--start", remedy="write https://{domain}/")
+    arguments.check_out(out, source)
     arguments.check_certificates(shared.ca)
     return CrawlOptions(
         source=source,
