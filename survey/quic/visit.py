@@ -132,9 +132,7 @@ class QuicVisitor:
             hints = [hint for hint in endpoint.hints if (":" in hint) == (":" in address)]
             if hints:
                 record.hints_differ = address not in hints
-            self.access.admit(endpoint.host, address)
-            self.access.admit(subject.domain, address)
-            answer, unpadded = await self._negotiate(address, endpoint.port)
+            answer, unpadded = await self._negotiate((subject.domain, endpoint.host), address, endpoint.port)
             _take_answer(record, answer, unpadded)
             await self._settle(subject, endpoint, address, answer, record)
         except ResolveError as error:
@@ -150,26 +148,43 @@ class QuicVisitor:
         answer = await self.resolver.addresses(endpoint.host, ipv6=self.access.ipv6)
         return subject.server_ip if subject.server_ip in answer.addresses else answer.addresses[0]
 
-    async def _negotiate(self, address: str, port: int) -> tuple[NegotiationAnswer, bool | None]:
-        """The endpoint's answer to a forced negotiation; domains with the same endpoint share it."""
-        key = (address, port)
-        task = self._answers.get(key)
-        if task is None:
-            task = self._answers[key] = asyncio.get_running_loop().create_task(self._ask(address, port))
-            if len(self._answers) > ANSWERS_KEPT:
-                self._answers.popitem(last=False)
-        return await asyncio.shield(task)  # cancelling this visit does not cancel the shared probe
+    async def _negotiate(
+        self, names: tuple[str, str], address: str, port: int
+    ) -> tuple[NegotiationAnswer, bool | None]:
+        """The endpoint's answer to a forced negotiation; domains with the same endpoint share it.
 
-    async def _ask(self, address: str, port: int) -> tuple[NegotiationAnswer, bool | None]:
+        Raises NotAskedError if the owner of a name opted out.
+        """
+        key = (address, port)
+        while True:
+            self._admit(names, address)
+            task = self._answers.get(key)
+            if task is None:
+                task = self._answers[key] = asyncio.get_running_loop().create_task(self._ask(names, address, port))
+                if len(self._answers) > ANSWERS_KEPT:
+                    self._answers.popitem(last=False)
+            try:
+                return await asyncio.shield(task)  # cancelling this visit does not cancel the shared probe
+            except NotAskedError:  # of the domain for which it asked; another may ask for itself
+                if self._answers.get(key) is task:
+                    del self._answers[key]
+
+    def _admit(self, names: tuple[str, str], address: str) -> None:
+        for name in names:
+            self.access.admit(name, address)
+
+    async def _ask(self, names: tuple[str, str], address: str, port: int) -> tuple[NegotiationAnswer, bool | None]:
         answer = NegotiationAnswer(kind=NegotiationKind.SILENT, probes=0)
         for number in range(1, self.limits.probes + 1):
             await self.access.rate.turn()
+            self._admit(names, address)  # an owner may have opted out meanwhile
             answer = replace(await self.negotiator.ask(address, port, timeout_s=self.limits.timeout_s), probes=number)
             if answer.kind is not NegotiationKind.SILENT:
                 break
         if not (self.limits.unpadded and answer.kind is NegotiationKind.VERSIONS):
             return answer, None
         await self.access.rate.turn()
+        self._admit(names, address)
         small = await self.negotiator.ask(
             address, port, timeout_s=min(1.0, self.limits.timeout_s), size_bytes=UNPADDED_BYTES
         )

@@ -79,33 +79,53 @@ def test_offers_in_order_each_place_once() -> None:
     assert candidates.chosen("a.example", [], [], guess=True) == [guess]
 
 
-def test_an_endpoint_that_opts_out_while_its_handshake_waits_is_not_contacted(tmp_path: Path) -> None:
-    blocked = tmp_path / "blocked.txt"
+def _visitor(blocked: Path, opts_out: str) -> QuicVisitor:
+    """A visitor for whom the owner of a name opts out whenever it waits for the rate."""
     blocked.touch()
     lists = BlockLists([blocked])
 
     class Rate:
         async def turn(self) -> None:
-            blocked.write_text("cdn.example\n")
+            await asyncio.sleep(0)
+            blocked.write_text(f"{opts_out}\n")
             lists._looked = -100.0
 
-    async def settle() -> None:
-        access = Access(
+    return QuicVisitor(
+        access=Access(
             resolver=mock.Mock(),
             blocks=lists,
             names=mock.Mock(),
             rate=Rate(),  # type: ignore[arg-type]
             lanes=Lanes(1000, 1),
             places=asyncio.Semaphore(1),
-        )
-        visitor = QuicVisitor(
-            access=access,
-            resolver=mock.Mock(),
-            negotiator=mock.Mock(),
-            handshakes=asyncio.Semaphore(1),
-            limits=ProbeLimits(),
-            user_agent="x",
-        )
+        ),
+        resolver=mock.Mock(),
+        negotiator=mock.AsyncMock(),
+        handshakes=asyncio.Semaphore(1),
+        limits=ProbeLimits(),
+        user_agent="x",
+    )
+
+
+@pytest.mark.parametrize("opts_out", ["a.example", "cdn.example"])
+def test_who_opts_out_while_a_probe_waits_is_not_probed_and_others_there_are(tmp_path: Path, opts_out: str) -> None:
+    visitor = _visitor(tmp_path / "blocked.txt", opts_out)
+    visitor.negotiator.ask.return_value = NegotiationAnswer(kind=NegotiationKind.REFUSED)  # type: ignore[attr-defined]
+    names = [("a.example", "www.cdn.example"), ("b.example", "b.example")]
+
+    async def both() -> list[Any]:
+        work = (visitor._negotiate(pair, "198.18.0.9", 443) for pair in names)
+        return await asyncio.gather(*work, return_exceptions=True)
+
+    first, second = asyncio.run(both())
+    assert isinstance(first, NotAskedError) and f"{opts_out} is in" in first.detail.removeprefix("www.")
+    assert second[0].kind is NegotiationKind.REFUSED
+    assert visitor.negotiator.ask.await_count == 1  # type: ignore[attr-defined]
+
+
+def test_an_endpoint_that_opts_out_while_its_handshake_waits_is_not_contacted(tmp_path: Path) -> None:
+    async def settle() -> None:
+        visitor = _visitor(tmp_path / "blocked.txt", "cdn.example")
         endpoint = Candidate(host="www.cdn.example", port=443, source=OfferSource.ALT_SVC)
         answer = NegotiationAnswer(kind=NegotiationKind.SILENT, probes=1)
         await visitor._settle(Subject(domain="a.example"), endpoint, "198.18.0.9", answer, _record(QuicCause.OK))
