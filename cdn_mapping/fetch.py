@@ -15,7 +15,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,7 +26,7 @@ from core.errors import IncompleteError, PlaceError, ReachError, UsageError
 from core.files.config import read_json
 from core.files.disk import write_json
 from core.reach import ENVIRONMENT_VARIABLE, check_address, environment_prefixes
-from core.untrusted import port_of
+from core.untrusted import host_and_port, plain, url_fault
 
 ROUTEVIEWS = "https://archive.routeviews.org/"
 CAIDA = "https://publicdata.caida.org/datasets/as-organizations/"
@@ -67,7 +67,7 @@ def checked_address(host: str, port: int) -> str:
             ) from None
         try:
             entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # no such name, or one that DNS cannot have
             raise PlaceError(f"{host} cannot be resolved ({error})", remedy="check the network, or the name") from None
         addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
     check_address(addresses[0])
@@ -76,13 +76,18 @@ def checked_address(host: str, port: int) -> str:
 
 def _request(url: str, headers: dict[str, str]) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
     """A GET, redirects followed (each one checked)."""
+    asked = url
     for _ in range(MAX_REDIRECTS):
+        if (fault := url_fault(url)) is not None:
+            if url == asked:
+                raise UsageError(fault, where=url, remedy="check the option that gives it")
+            raise IncompleteError(
+                f"it redirects to {plain(url)[:200]!r}: {fault}", where=asked, remedy="try another mirror"
+            )
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError("not an http or https URL", where=url, remedy="check the option that gives it")
-        port = port_of(parts)
+        host, port = host_and_port(url, schemes=("https", "http"))
         context = ssl.create_default_context() if parts.scheme == "https" else None
-        connection = _Pinned(parts.hostname, port, checked_address(parts.hostname, port), context)
+        connection = _Pinned(host, port, checked_address(host, port), context)
         agent = {"User-Agent": f"upshift/{core.__version__}", "Accept-Encoding": "identity"}
         try:
             path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -95,7 +100,10 @@ def _request(url: str, headers: dict[str, str]) -> tuple[http.client.HTTPConnect
         if response.status not in (301, 302, 303, 307, 308) or not location:
             return connection, response
         connection.close()
-        url = urljoin(url, location)
+        try:
+            url = urljoin(url, location)
+        except ValueError:  # it has no form that can be joined, and the next turn says why
+            url = location
     raise IncompleteError(f"more than {MAX_REDIRECTS} redirects", where=url, remedy="check the address")
 
 
@@ -116,13 +124,18 @@ def read_index(url: str) -> str | None:
         connection.close()
 
 
+def _folder(url: str) -> str:
+    """The URL as one of a folder: without the final slash its last name would be replaced by what is in it."""
+    return url if url.endswith("/") else f"{url}/"
+
+
 def newest_rib(base: str = ROUTEVIEWS, *, collector: str = "", now: datetime | None = None) -> str:
     """URL of a collector's newest RIB; in last month's folder if this month's is still empty.
 
     Args:
         collector: folder of the collector, e.g. `route-views.sg`; empty for route-views2.
     """
-    now = now or datetime.now(UTC)
+    now, base = now or datetime.now(UTC), _folder(base)
     for month in (now, now.replace(day=1) - timedelta(days=1)):
         folder = urljoin(base, f"{collector + '/' if collector else ''}bgpdata/{month:%Y.%m}/RIBS/")
         names = _RIB.findall(read_index(folder) or "")
@@ -136,6 +149,7 @@ def newest_rib(base: str = ROUTEVIEWS, *, collector: str = "", now: datetime | N
 
 def newest_as2org(base: str = CAIDA) -> str:
     """URL of CAIDA's newest as-org2info file; jsonl if both forms exist."""
+    base = _folder(base)
     names = _AS2ORG.findall(read_index(base) or "")
     if not names:
         raise IncompleteError("no as-org2info file is listed", where=base, remedy="check the address")
@@ -159,7 +173,10 @@ def download(url: str, folder: Path, *, on_read: Callable[[int, int], None] | No
 
     The rest of a file is requested with If-Range and the first attempt's ETag, so that two versions are never mixed.
     """
-    target = folder / urlsplit(url).path.rpartition("/")[2]
+    name = urlsplit(url).path.rpartition("/")[2]
+    if name in ("", ".", ".."):
+        raise UsageError("the URL names no file", where=url, remedy="give that of a file")
+    target = folder / name
     part, note = target.with_name(f".{target.name}.part"), target.with_name(f".{target.name}.part.json")
     folder.mkdir(parents=True, exist_ok=True)
     start, validator = _earlier(part, note, url)
@@ -178,17 +195,13 @@ def download(url: str, folder: Path, *, on_read: Callable[[int, int], None] | No
         with part.open("r+b" if start else "wb") as handle:
             handle.seek(start)
             handle.truncate()
-            while chunk := response.read(1 << 16):
+            for chunk in _body(response, url):
                 handle.write(chunk)
                 done += len(chunk)
                 if on_read is not None:
                     on_read(done, total or done)
             handle.flush()
             os.fsync(handle.fileno())
-    except (OSError, http.client.HTTPException) as error:
-        raise IncompleteError(
-            f"the connection broke ({error})", where=url, remedy="run the same command again to resume"
-        ) from None
     finally:
         connection.close()
     if total is not None and done != total:
@@ -198,6 +211,17 @@ def download(url: str, folder: Path, *, on_read: Callable[[int, int], None] | No
     part.replace(target)
     note.unlink(missing_ok=True)
     return FetchedFile(url=url, path=target, size_bytes=done, resumed_at=start)
+
+
+def _body(response: http.client.HTTPResponse, url: str) -> Iterator[bytes]:
+    """The body of an answer. Raises IncompleteError if the connection breaks; a full disk is the caller's error."""
+    try:
+        while chunk := response.read(1 << 16):
+            yield chunk
+    except (OSError, http.client.HTTPException) as error:
+        raise IncompleteError(
+            f"the connection broke ({error})", where=url, remedy="run the same command again to resume"
+        ) from None
 
 
 def _earlier(part: Path, note: Path, url: str) -> tuple[int, str | None]:

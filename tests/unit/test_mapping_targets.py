@@ -23,7 +23,7 @@ from cdn_mapping import fetch, mapping, sources, table
 from cdn_mapping.rib import RibEntry
 from cdn_mapping.votes import Ballot
 from core.domain import Target
-from core.errors import IncompleteError, ReachError, UsageError
+from core.errors import IncompleteError, PlaceError, ReachError, UsageError
 from core.files import store
 from core.outreach import dns_wire
 from upshift.commands.map import app
@@ -347,8 +347,9 @@ NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 def test_the_newest_files_are_named_and_fetched(mirror: str, tmp_path: Path) -> None:
-    options = ["--routeviews", mirror, "--caida", mirror + "caida/", "-o", str(tmp_path / "f")]
+    options = ["--routeviews", mirror + "mirrored", "--caida", mirror + "caida", "-o", str(tmp_path / "f")]
     named = json.loads(run("fetch", "--name-only", "--json", *options))
+    assert named["rib"]["url"].startswith(mirror + "mirrored/bgpdata/")
     assert named["rib"]["url"].endswith("/RIBS/rib.20261101.0200.bz2")
     assert named["as2org"]["url"] == mirror + "caida/20261001.as-org2info.jsonl.gz"
     assert not (tmp_path / "f").exists()
@@ -405,10 +406,49 @@ def test_nothing_outside_is_contacted(mirror: str, tmp_path: Path) -> None:
         fetch.read_index(mirror + "away/")
     with pytest.raises(IncompleteError, match="more than 5 redirects"):
         fetch.read_index(mirror + "round/")
-    with pytest.raises(UsageError, match="not an http or https URL"):
+    with pytest.raises(UsageError, match="the URL is not https or http://HOST/"):
         fetch.read_index("ftp://127.0.0.1/")
     with pytest.raises(IncompleteError, match="the server answered 404"):
         fetch.download(mirror + "nothing", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("/\xc3\xa9/", "characters that must be percent-encoded"),
+        ("http://[::1/", "Invalid IPv6 URL"),
+        ("http://127.0.0.1:99999/", "Port out of range"),
+        ("ftp://127.0.0.1/", "the URL is not https or http"),
+    ],
+)
+def test_a_redirect_to_what_cannot_be_requested_is_one_sentence(
+    mirror: str, monkeypatch: pytest.MonkeyPatch, place: str, said: str
+) -> None:
+    monkeypatch.setattr(Mirror, "do_GET", lambda self: self._send(302, "", Location=place))
+    with pytest.raises(IncompleteError, match=f"{mirror}: it redirects to .*{said}"):
+        fetch.read_index(mirror)
+
+
+def test_a_name_that_dns_cannot_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise UnicodeError("label empty or too long")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(fetch, "environment_prefixes", lambda: None)
+    with pytest.raises(PlaceError, match=r"a\.\.example cannot be resolved"):
+        fetch.checked_address("a..example", 443)
+
+
+def test_a_file_that_cannot_be_written_is_not_a_broken_connection(mirror: str, tmp_path: Path) -> None:
+    (tmp_path / ".rib.20261101.0200.bz2.part").mkdir()
+    with pytest.raises(IsADirectoryError):
+        fetch.download(mirror + "rib.20261101.0200.bz2", tmp_path)
+
+
+def test_a_url_without_a_file_name(mirror: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the URL names no file"):
+        fetch.download(mirror, tmp_path)
+    assert Mirror.seen == []
 
 
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
