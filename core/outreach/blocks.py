@@ -58,7 +58,8 @@ def _parsed(text: str) -> tuple[Blocked, list[tuple[int, str]]]:
         if not entry:
             continue
         try:
-            prefixes.append(unmapped_prefix(ipaddress.ip_network(entry)))
+            # 192.0.2.7/24 means its network: to take it for nothing would contact who opted out.
+            prefixes.append(unmapped_prefix(ipaddress.ip_network(entry, strict=False)))
             continue
         except ValueError:
             pass

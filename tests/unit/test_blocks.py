@@ -50,7 +50,7 @@ def test_block_lists(tmp_path: Path) -> None:
     assert len(lists.complaints) == 1
 
 
-@pytest.mark.parametrize("prefix", ["203.0.113.0/24", "::ffff:203.0.113.0/120"])
+@pytest.mark.parametrize("prefix", ["203.0.113.0/24", "::ffff:203.0.113.0/120", "203.0.113.7/24"])
 def test_a_blocked_prefix_is_blocked_in_all_its_forms(tmp_path: Path, prefix: str) -> None:
     (tmp_path / "b").write_text(f"{prefix}\n")
     blocked = read_blocked(tmp_path / "b")
