@@ -154,9 +154,14 @@ def look_up(
     Raises:
         UsageError: the name server is not an address, or this host has none.
         ReachError: the name server is outside what may be contacted.
+        PlaceError: it cannot be reached.
     """
     resolver = Resolver(nameserver, port=port, timeout_s=timeout_s)
-    return asyncio.run(_look_up(list(dict.fromkeys(domains)), resolver, TokenBucket(rate_per_s, burst=1), on_done))
+    work = _look_up(list(dict.fromkeys(domains)), resolver, TokenBucket(rate_per_s, burst=1), on_done)
+    try:
+        return asyncio.run(work)
+    except BaseExceptionGroup as faults:
+        raise faults.exceptions[0] from None
 
 
 async def _look_up(

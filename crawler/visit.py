@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from urllib.parse import urljoin, urlsplit
 
+from core.errors import PlaceError
 from core.outreach.blocks import BlockLists
 from core.outreach.dns import Answer, ResolveError, Resolver
 from core.untrusted import port_of, registered_domain
@@ -200,7 +201,7 @@ class DomainVisit:
     _trouble: Counter[str] = field(default_factory=Counter)
 
     async def run(self) -> DomainResult:
-        """Visits the domain. Always returns a result."""
+        """Visits the domain. Raises PlaceError for a fault of this host; else always returns a result."""
         self._result = DomainResult(domain=self.domain, outcome=CrawlOutcome.NO_FILE)
         try:
             async with asyncio.timeout(self.limits.domain_s) as self._budget:
@@ -209,6 +210,8 @@ class DomainVisit:
             self._result.outcome, self._result.detail = error.cause, error.detail[:MAX_DETAIL]
         except TimeoutError:
             self._result.outcome = CrawlOutcome.TIME_BUDGET
+        except PlaceError:
+            raise  # no site is to blame for this host's faults
         except Exception as error:  # one unusual site must not end the crawl, now and after each restart
             self._result.outcome = CrawlOutcome.INTERNAL_ERROR
             self._result.detail = f"{type(error).__name__}: {error}"[:MAX_DETAIL]

@@ -5,7 +5,7 @@
 Such a survey cannot give up its own rights (`core.system.confine.confine_here`): it starts its probers again when they
 crash. The process writes a line when it is ready. Then it reads requests, `{"n": 1, "host": "a.example", "ipv6":
 false}`, one a line, and replies in any order: `{"n": 1, "addresses": [...], "chain": [...]}` or `{"n": 1, "cause":
-"...", "detail": "..."}`.
+"...", "detail": "..."}`, or, if the name server cannot be reached, `{"n": 1, "fault": "...", "remedy": "..."}`.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ LONGEST_S = 300.0
 class Lookups:
     """Looks names up in the other process, as `core.outreach.dns.Resolver` does."""
 
-    pool: ProberPool[Question, Answer | ResolveError]
+    pool: ProberPool[Question, Answer | ResolveError | PlaceError]
 
     async def addresses(self, host: str, *, ipv6: bool = False) -> Answer:
-        """A host's addresses of one family, CNAMEs followed. Raises ResolveError."""
+        """A host's addresses of one family, CNAMEs followed. Raises ResolveError, PlaceError."""
         try:
             async with asyncio.timeout(LONGEST_S):
                 found = await self.pool.ask((host, ipv6))
         except TimeoutError:
             raise ResolveError(Cause.DNS_ERROR, "timeout") from None
-        if isinstance(found, ResolveError):
+        if isinstance(found, Exception):
             raise found
         return found
 
@@ -83,10 +83,13 @@ def _request(number: int, question: Question) -> bytes:
     return json.dumps({"n": number, "host": host, "ipv6": ipv6}).encode() + b"\n"
 
 
-def _replies(data: bytes) -> Iterator[tuple[int, Answer | ResolveError]]:
+def _replies(data: bytes) -> Iterator[tuple[int, Answer | ResolveError | PlaceError]]:
     """Replies of a process that a name server may have taken over. Raises what `ProberProgram.decode` may."""
     for line in data.splitlines():
         reply = json.loads(line)
+        if "fault" in reply:
+            yield reply["n"], PlaceError(scrub(str(reply["fault"])), remedy=scrub(str(reply["remedy"])))
+            continue
         if "cause" in reply:
             yield reply["n"], ResolveError(Cause(reply["cause"]), scrub(str(reply["detail"])))
             continue
@@ -119,6 +122,8 @@ async def serve(nameserver: str, port: int) -> None:
                 reply: dict[str, Any] = {"addresses": answer.addresses, "chain": answer.chain}
             except ResolveError as error:
                 reply = {"cause": error.cause, "detail": error.detail}
+            except PlaceError as error:
+                reply = {"fault": error.what, "remedy": error.remedy}
             if not replies:  # further replies of this loop iteration are written together
                 loop.call_soon(flush)
             replies.append(json.dumps({"n": request["n"], **reply}) + "\n")

@@ -67,6 +67,10 @@ class ResolveError(Exception):
         self.detail = detail
 
 
+class _UnreachableError(Exception):
+    """The kernel says that a query did not reach the name server."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """Addresses of a host; at least one."""
@@ -179,7 +183,7 @@ class Resolver:
         self._transports.clear()
 
     async def addresses(self, host: str, *, ipv6: bool = False) -> Answer:
-        """A host's addresses of one family, CNAMEs followed. Raises ResolveError."""
+        """A host's addresses of one family, CNAMEs followed. Raises ResolveError, PlaceError."""
         _, reply = await self._ask(host, wire.Type.AAAA if ipv6 else wire.Type.A)
         if not reply.addresses:
             raise ResolveError(Cause.NO_ADDRESS, f"no {'AAAA' if ipv6 else 'A'} record")
@@ -190,12 +194,13 @@ class Resolver:
 
         Raises:
             ResolveError: no answer, or an error.
+            PlaceError: the name server cannot be reached.
         """
         _, reply = await self._ask(host, wire.Type.A)
         return reply.chain
 
     async def services(self, host: str) -> tuple[Service, ...]:
-        """HTTPS records of a host, best first, aliases followed; empty if it has none. Raises ResolveError."""
+        """HTTPS records of a host, best first, aliases followed; empty without any. Raises ResolveError, PlaceError."""
         name = host
         for _ in range(LONGEST_ALIAS):
             data, _ = await self._ask(name, wire.Type.HTTPS)
@@ -206,8 +211,8 @@ class Resolver:
         raise ResolveError(Cause.DNS_ERROR, f"more than {LONGEST_ALIAS} aliases")
 
     async def _ask(self, name: str, kind: wire.Type) -> tuple[bytes, wire.DnsReply]:
-        """The reply, if it is not an error. Raises ResolveError."""
-        for _ in range(self._tries):
+        """The reply, if it is not an error. Raises ResolveError; PlaceError, as no domain is to blame for an outage."""
+        for left in reversed(range(self._tries)):
             try:
                 async with self._places:
                     data = await self._ask_once(name, kind)
@@ -216,6 +221,14 @@ class Resolver:
                     data = await self._ask_by_tcp(name, kind)
                     reply = wire.parse(data)
             except TimeoutError:
+                continue
+            except _UnreachableError as error:
+                if left == 0:
+                    raise PlaceError(
+                        f"the name server {self.nameserver} cannot be reached ({error})",
+                        remedy="check the network, then run the same command again",
+                    ) from None
+                await asyncio.sleep(self._timeout_s)  # it may be restarting
                 continue
             except (wire.WireError, dns.exception.DNSException, OSError, EOFError, UnicodeError) as error:
                 raise ResolveError(Cause.DNS_ERROR, str(error) or type(error).__name__) from None
@@ -277,10 +290,10 @@ class _Receiver(asyncio.DatagramProtocol):
             future.set_result(data)
 
     def error_received(self, exc: Exception) -> None:
-        """The name server's port is closed, or its network unreachable: pending queries fail at once."""
+        """The name server's port is closed, or its network unreachable: pending queries end at once."""
         for _, future in list(self._waiting.values()):
             if not future.done():
-                future.set_exception(OSError(str(exc)))
+                future.set_exception(_UnreachableError(str(exc)))
 
 
 def read_services(data: bytes) -> tuple[tuple[Service, ...], str | None]:

@@ -599,6 +599,19 @@ def test_a_visit_has_a_time_budget(world: World, tmp_path: Path) -> None:
     assert facts["outcomes"] == {"time_budget": 1, "found": 1}
 
 
+def test_a_name_server_that_is_away_is_no_result_of_a_domain(world: World, tmp_path: Path) -> None:
+    source, out = tmp_path / "list", tmp_path / "o.parquet"
+    source.write_text("plain.example\nwwwhost.example\n")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        child = world.start(source, out, "--nameserver-port", str(nobody.getsockname()[1]))
+        nobody.close()
+        _, errors = child.communicate(timeout=60)
+    assert child.returncode == 75
+    assert "upshift: the name server 127.0.0.1 cannot be reached" in errors and "Traceback" not in errors
+    assert world.crawl(source, out)["outcomes"] == {"found": 2}, "the same ledger"
+
+
 def test_waiting_for_a_busy_address_is_not_in_the_budget(world: World, tmp_path: Path) -> None:
     source, out = tmp_path / "list", tmp_path / "o.parquet"
     source.write_text("".join(f"wwwhost{n}.example\n" for n in range(10, 30)))  # all at one address

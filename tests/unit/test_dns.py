@@ -22,9 +22,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdn_mapping import mapping
 from core.errors import PlaceError, ReachError, UsageError
 from core.outreach import dns_wire as wire
-from core.outreach.dns import Answer, Cause, ResolveError, Resolver, Service, read_services
+from core.outreach.dns import Answer, Cause, ResolveError, Resolver, Service, _Receiver, read_services
 from core.system import process
 from survey import lookups
 from tests.cells import examples
@@ -284,17 +285,38 @@ def test_what_a_process_says_that_was_taken_over_is_no_answer(reply: str, monkey
         asyncio.run(look_up())
 
 
-def test_a_name_server_that_is_not_there_is_told_at_once() -> None:
+def test_a_name_server_that_is_not_there_is_a_fault_of_this_host() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
 
     async def look_up() -> None:
-        async with Resolver("127.0.0.1", port=port, timeout_s=30) as resolver:
+        async with Resolver("127.0.0.1", port=port, timeout_s=0.1) as resolver:
             await resolver.addresses("a.example")
 
-    with pytest.raises(ResolveError, match="refused"):
+    said = r"the name server 127.0.0.1 cannot be reached \(.*refused\); check the network"
+    with pytest.raises(PlaceError, match=said):
         asyncio.run(look_up())
+
+    async def ask_the_other_process() -> None:
+        async with lookups.confined(Resolver("127.0.0.1", port=port)) as there:
+            await there.addresses("a.example")
+
+    with pytest.raises(PlaceError, match=said):
+        asyncio.run(ask_the_other_process())
+    with pytest.raises(PlaceError, match=said):
+        mapping.look_up(["a.example"], nameserver="127.0.0.1", port=port, timeout_s=0.01)
+
+
+def test_a_name_server_that_is_restarted_meanwhile_is_asked_again(server: Server) -> None:
+    async def look_up() -> Answer:
+        async with Resolver("127.0.0.1", port=server.port, timeout_s=0.05) as resolver:
+            work = asyncio.create_task(resolver.addresses("again.example"))
+            await asyncio.sleep(0)
+            _Receiver(resolver._waiting).error_received(ConnectionRefusedError())
+            return await work
+
+    assert asyncio.run(look_up()).addresses == ("198.18.0.7",)
 
 
 def test_the_name_server_is_checked() -> None:
