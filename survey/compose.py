@@ -11,7 +11,8 @@ The choice:
   the places (largest remainders), so that ranks in the set are distributed as among the eligible targets.
 - Within a stratum the domains with the smallest SHA-256 of seed and domain: the same seed gives the same set, the order
   of the input does not matter, and if a list gains or loses a few domains, only a few places change.
-- Targets of an earlier set (`union`) stay, even if they no longer support the options; new ones fill the rest.
+- Targets of an earlier set (`union`) stay, with their file and what newer files say of it, even if they no longer
+  support the options; new ones fill the rest.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ class _Draft:
 
 
 def compose(
-    rows: Iterable[Row],
+    rows: Sequence[Row],
     *,
     per_provider: int,
     other: int,
@@ -192,13 +193,17 @@ def compose(
         earlier: targets to keep.
     """
     draft = _Draft(per_provider, other)
-    kept, kept_twice = _joined(earlier)
+    stay: dict[str, str] = {}
+    for row in earlier:
+        stay.setdefault(row["domain"], row["url"])
+    again = [row for row in rows if row["domain"] in stay]
+    newer = [row for row in again if row["url"] == stay[row["domain"]]]
+    kept, kept_twice = _joined([*newer, *earlier, *again])
     chosen = list(kept)
     for row in kept:
         share = draft.share(row)
         share.kept += 1
         share.chosen += 1
-    stay = {row["domain"] for row in kept}
     fresh, twice = _joined(row for row in rows if row["domain"] not in stay)
     eligible: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row, reason in (*kept_twice, *twice):

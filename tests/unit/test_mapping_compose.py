@@ -133,6 +133,18 @@ def test_an_earlier_set_stays_and_counts() -> None:
     assert len(choose([target(5)], earlier=earlier, per_provider=1).rows) == 2
 
 
+def test_what_is_newly_known_of_an_earlier_target_counts() -> None:
+    earlier = rows([target(0, quic=True, asn=1), target(1)])
+    newer = [target(0, url="https://d0.example/new"), target(0, ecn=False, quic=False, asn=None)]
+    found = choose(newer, earlier=earlier, per_provider=2)
+    assert [(row["url"], row["quic"], row["asn"]) for row in found.rows] == [
+        ("https://d0.example/f", False, 1),
+        ("https://d1.example/f", False, None),
+    ]
+    assert found.kept_without_support == ["d0.example"], "it was surveyed again since"
+    assert found.dropped == [("d0.example", "https://d0.example/new", "google", "another file of the same domain")]
+
+
 def test_rows_of_one_domain_are_joined_and_other_files_dropped() -> None:
     found = choose(
         [
