@@ -113,7 +113,7 @@ def sentences(mapped: Mapped) -> list[str]:
     announced = [f"AS{asn} by {votes}" for asn, votes in origin.votes.items()]
     if origin.as_set_votes:
         announced.append(f"an AS_SET by {origin.as_set_votes}")
-    lines.append(f"announced as       {', '.join(announced)} peers (dissent {origin.dissent:.1%})")
+    lines.append(f"announced as  {', '.join(announced)} peers (dissent {origin.dissent:.1%})")
     if origin.moas:
         rivals = ", ".join(f"AS{asn}" for asn in mapped.rival_asns)
         lines.append(f"MOAS          {'of other organisations: ' + rivals if rivals else 'all of one organisation'}")

@@ -249,6 +249,8 @@ class _Rules:
             if field.name not in columns and self.takes(field.name):
                 columns[field.name] = pa.chunked_array([pa.nulls(len(batch.numbers), field.type)])
         columns["domain"] = pc.utf8_lower(columns["domain"])
+        if not pc.all(pc.string_is_ascii(columns["domain"])).as_py():
+            columns["domain"] = pa.chunked_array([pa.array(map(_in_dns, columns["domain"].to_pylist()), pa.string())])
         if "url" in columns and "url" not in self.needs:
             columns["url"] = pc.coalesce(
                 columns["url"], pc.binary_join_element_wise("https://", columns["domain"], "/", "")
@@ -267,6 +269,16 @@ class _Rules:
             elif (fault := check(value)) is not None:
                 return index, fault
         return None
+
+
+def _in_dns(domain: str | None) -> str | None:
+    """A domain as DNS, lists and block lists have it (A-labels); unchanged if it is no domain name."""
+    import idna  # few files need it
+
+    try:
+        return domain if domain is None or domain.isascii() else idna.encode(domain, uts46=True).decode("ascii")
+    except UnicodeError:
+        return domain
 
 
 def _batches(

@@ -55,6 +55,13 @@ FULL = Target(
 TARGETS = [FULL, Target(domain="b.example", url="https://b.example/")]
 
 
+def test_a_domain_is_read_as_dns_has_it(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("domain,url\nMünchen.example,\nstraße.example,\nA.example,\nnäme,https://a.b/\nno ü,https://a.b/\n")
+    names = [target.domain for target in found(path, needs=("domain",))]
+    assert names == ["xn--mnchen-3ya.example", "xn--strae-oqa.example", "a.example", "xn--nme-qla", "no ü"]
+
+
 def found(path: Path, **options: Any) -> list[Target]:
     return [target for _, target in targets.rows(path, **options)]
 
