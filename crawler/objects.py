@@ -12,9 +12,10 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from core.domain import ObjectKind
+from crawler.exchange import CrawlOutcome, CrawlReply, CrawlRequest, RequestPurpose
 from crawler.links import Embedded, embedded, ending, of_style_sheet
 from crawler.policy import RefusedError
-from crawler.visit import ENDS_VISIT, CrawlOutcome, CrawlReply, CrawlRequest, DomainVisit, RequestPurpose
+from crawler.visit import DomainVisit
 
 COUNTED_BYTES = 5_000_000
 """Bytes of a body without Content-Length that are counted, at most; also of a page that is read."""
@@ -86,7 +87,7 @@ class ObjectVisit(DomainVisit):
             try:
                 self._rows.append(await self._measure(url, is_sheet=self._wanted[url]))
             except RefusedError as error:
-                if error.cause in ENDS_VISIT:
+                if self._ends(error):
                     raise
                 self._rows.append({"url": without_query(url), "failure": error.cause})
             done += 1
@@ -123,6 +124,8 @@ class ObjectVisit(DomainVisit):
             return {**row, "failure": CrawlOutcome.HTTP_STATUS}
         size = ask.length if ask.length is not None else ask.received
         bound = ask.length is None and reply.stopped
+        if bound and size < self.limits.min_size:  # the server broke off
+            return {**row, "failure": CrawlOutcome.PROTOCOL_ERROR}
         return {**row, "kind": kind_of(mime_of(reply)), "size_bytes": size, "size_is_lower_bound": bound}
 
 

@@ -22,9 +22,10 @@ from core.outreach.ledger import LedgerEntry
 from core.outreach.lists import TopList, identity
 from core.system import signals
 from core.terminal import Progress
+from crawler.exchange import CrawlOutcome
 from crawler.ledger import CrawlLedger, Filled
 from crawler.policy import AGENT, Throttle
-from crawler.visit import CrawlLimits, CrawlOutcome
+from crawler.visit import CrawlLimits
 
 OLDEST_SCRAPY = (2, 19)
 """First version in which responses without a body have the server's address (Scrapy's pull request 8048)."""

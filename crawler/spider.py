@@ -30,10 +30,11 @@ from twisted.web._newclient import ParseError
 
 from core.outreach.blocks import BlockLists
 from core.outreach.dns import Resolver
+from crawler.exchange import CrawlOutcome, CrawlReply, CrawlRequest, RequestPurpose
 from crawler.ledger import CrawlLedger, DomainResult
 from crawler.objects import ObjectVisit
 from crawler.policy import Pins, RefusedError, Throttle, admit
-from crawler.visit import CrawlLimits, CrawlOutcome, CrawlReply, CrawlRequest, DomainVisit, RequestPurpose
+from crawler.visit import CrawlLimits, DomainVisit
 
 IDLE_S = 3
 """How long an idle connection stays open [s]: longer than the pause between two requests at the default rate. With

@@ -9,18 +9,17 @@ page, and be allowed by robots.txt.
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from urllib.parse import urljoin, urlsplit
 
 from core.errors import PlaceError
 from core.outreach.blocks import BlockLists
 from core.outreach.dns import Answer, ResolveError, Resolver
 from core.untrusted import port_of, registered_domain
+from crawler.exchange import CrawlOutcome, CrawlReply, CrawlRequest, Fetch, RequestPurpose, unpacked
 from crawler.ledger import DomainResult
 from crawler.links import extract, normal
 from crawler.policy import MAX_CRAWL_DELAY_S, Pins, RefusedError, Robots, Throttle, admit, from_reply
@@ -29,122 +28,11 @@ MAX_REDIRECTS = 5
 MAX_DETAIL = 200
 
 
-class CrawlOutcome(StrEnum):
-    """How a visit ended."""
-
-    FOUND = "found"
-    NO_FILE = "no_file"
-    BLOCKED = "blocked"
-    DNS_ERROR = "dns_error"
-    ADDRESS_REFUSED = "address_refused"
-    ROBOTS_DISALLOWED = "robots_disallowed"
-    ROBOTS_UNREACHABLE = "robots_unreachable"
-    CRAWL_DELAY = "crawl_delay"
-    CONNECTION_FAILED = "connection_failed"
-    TIMEOUT = "timeout"
-    TLS_ERROR = "tls_error"
-    HTTP_STATUS = "http_status"
-    TOO_MANY_REQUESTS = "too_many_requests"
-    """Status 429 (RFC 6585): the visit ends at once."""
-    OFF_DOMAIN = "off_domain"
-    """The start page, or its robots.txt, redirects to another domain, scheme or port."""
-    OTHER_ADDRESS = "other_address"
-    """The start page, or its robots.txt, redirects to another server, or another server answered."""
-    TOO_MANY_REDIRECTS = "too_many_redirects"
-    TIME_BUDGET = "time_budget"
-    PROTOCOL_ERROR = "protocol_error"
-    INTERNAL_ERROR = "internal_error"
-    """A bug of Upshift, triggered by this domain; please report the detail."""
-
-
 NO_PAGES = (
     *(CrawlOutcome.TIMEOUT, CrawlOutcome.CONNECTION_FAILED, CrawlOutcome.TLS_ERROR, CrawlOutcome.PROTOCOL_ERROR),
     *(CrawlOutcome.OFF_DOMAIN, CrawlOutcome.OTHER_ADDRESS),
 )
 """Outcomes of robots.txt which its host's pages most likely have, too."""
-
-ENDS_VISIT = (CrawlOutcome.BLOCKED, CrawlOutcome.TOO_MANY_REQUESTS)
-"""Causes after which a visit makes no further request: an opt-out meanwhile takes effect at once."""
-
-MOST_TEXT_BYTES = 5_000_000
-"""Bytes of a page, style sheet or robots.txt that are unpacked, at most: gzip packs zeros a thousand to one."""
-
-
-class RequestPurpose(StrEnum):
-    """Purpose of a request; determines when its download is stopped."""
-
-    ROBOTS = "robots"
-    PAGE = "page"
-    WHOLE = "whole"
-    """A GET of which the body is read, whatever its type: a style sheet."""
-    HEAD = "head"
-    SIZE = "size"
-    """A GET that is stopped as soon as the size is known or the minimum has arrived."""
-
-
-@dataclass(slots=True, kw_only=True)
-class CrawlRequest:
-    """A request, and the part of its response received so far."""
-
-    url: str
-    want: RequestPurpose
-    address: str
-    robots: Robots | None
-    """None for robots.txt itself."""
-    min_size: int
-    max_page_bytes: int
-    gzip: bool = False
-    """Whether the answer may be compressed: its size on the wire is asked for."""
-    length: int | None = None
-    """Content-Length; unknown of an encoded body that was not asked for."""
-    html: bool = False
-    encoded: bool = False
-    received: int = 0
-
-    @property
-    def reads(self) -> bool:
-        """Whether the body is read, not only its size."""
-        read = (RequestPurpose.ROBOTS, RequestPurpose.WHOLE)
-        return self.want in read or (self.want is RequestPurpose.PAGE and self.html)
-
-    @property
-    def enough(self) -> bool:
-        """Whether the rest of the body is not needed."""
-        if self.reads:
-            return self.received >= self.max_page_bytes
-        return self.length is not None or self.received >= self.min_size
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrawlReply:
-    """The response."""
-
-    status: int
-    headers: dict[str, str]
-    """Lower-case names."""
-    body: bytes
-    """Unpacked by `DomainVisit`, if it is read."""
-    address: str | None
-    stopped: bool
-    """We stopped it, or the server broke off: more would have come."""
-
-
-def unpacked(body: bytes, ask: CrawlRequest) -> bytes:
-    """The text of a body. Raises RefusedError if it is packed by anything but gzip, or unpacks to too much."""
-    if not ask.encoded:
-        return body
-    unpacker = zlib.decompressobj(wbits=31)  # gzip
-    try:
-        text = unpacker.decompress(body, MOST_TEXT_BYTES)
-    except zlib.error as error:
-        raise RefusedError(CrawlOutcome.PROTOCOL_ERROR, f"{ask.url} cannot be unpacked: {error}") from None
-    if unpacker.unconsumed_tail:
-        raise RefusedError(CrawlOutcome.PROTOCOL_ERROR, f"{ask.url} unpacks to more than {MOST_TEXT_BYTES:,} bytes")
-    return text
-
-
-Fetch = Callable[[CrawlRequest], Awaitable[CrawlReply]]
-"""Makes one request. Raises RefusedError with a cause if there is no response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +130,7 @@ class DomainVisit:
             try:
                 url, ask, reply = await self._follow(url, RequestPurpose.PAGE)
             except RefusedError as error:
-                if pages == 1 or error.cause in ENDS_VISIT:
+                if pages == 1 or self._ends(error):
                     raise
                 self._trouble[error.cause] += 1
                 continue
@@ -265,6 +153,19 @@ class DomainVisit:
                     if link not in seen and len(seen) < 10 * self.limits.pages and self._fault(link) is None:
                         seen.add(link)
                         queue.append((link, depth + 1))
+
+    def _ends(self, error: RefusedError) -> bool:
+        """Whether the visit makes no further request: the server wants fewer, or the domain has opted out meanwhile.
+
+        A host of the domain may be blocked on its own.
+        """
+        if error.cause != CrawlOutcome.BLOCKED:
+            return error.cause == CrawlOutcome.TOO_MANY_REQUESTS
+        try:
+            admit(self.blocks, urlsplit(self.limits.start_of(self.domain)).hostname or self.domain, self._address)
+        except RefusedError:
+            return True
+        return False
 
     async def _settle(self, host: str) -> None:
         """Resolves the domain once, and chooses the address that the whole visit uses."""
@@ -330,6 +231,7 @@ class DomainVisit:
     async def _same_address(self, host: str) -> RefusedError | None:
         """None if another host of the domain is at our address (it is pinned then)."""
         try:
+            admit(self.blocks, host)
             answer = await self._resolve(host)
         except RefusedError as error:
             return error
@@ -355,7 +257,7 @@ class DomainVisit:
                     return from_reply(reply.status, reply.body, is_cut=reply.stopped)
                 target = await self._robots_elsewhere(target, location)
             except RefusedError as error:
-                if error.cause in ENDS_VISIT:
+                if self._ends(error):
                     raise
                 if error.cause in NO_PAGES and not self._robots:
                     raise  # the start page would most likely fail as well, and the cause says more than "no robots.txt"
@@ -435,7 +337,7 @@ class DomainVisit:
                 if reply.status == 200:
                     self._weigh(final, ask, depth)
         except RefusedError as error:
-            if error.cause in ENDS_VISIT:
+            if self._ends(error):
                 raise
             self._trouble[error.cause] += 1
 

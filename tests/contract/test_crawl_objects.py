@@ -87,9 +87,11 @@ def broken(site: Site, host: str) -> None:
 
 
 def huge(site: Site, host: str) -> None:
-    """Numbers that no table holds."""
+    """Numbers that no table holds, and a body that breaks off."""
     if site.path == "/":
-        site.give(200, b"<img src=/length.png><img src=/status.png>")
+        site.give(200, b"<img src=/length.png><img src=/status.png><img src=/broken.webp>")
+    elif site.path == "/broken.webp":
+        site.give(200, b"1000\r\nabc", "image/webp", length=False, Transfer_Encoding="chunked")
     elif site.path == "/length.png":
         told = {"Content_Length": "9" * 20} if site.command == "HEAD" else {}
         site.give(200, 12, "image/png", length=False, **told)
@@ -174,13 +176,17 @@ def test_each_object_has_its_size_or_a_cause(world: World, tmp_path: Path) -> No
     assert [(r.failure, r.size_bytes) for r in of["brotli"]] == [("protocol_error", None)]
     assert [r.failure for r in of["missing"]] == ["dns_error"]
     assert of["broken"][0].size_bytes and of["broken"][0].skipped == 1
-    assert [(r.size_bytes, r.failure) for r in of["huge"][1:]] == [(12, None), (None, "protocol_error")]
+    assert [(r.size_bytes, r.failure) for r in of["huge"][1:]] == [
+        (12, None),
+        (None, "protocol_error"),
+        (None, "protocol_error"),
+    ]
     assert said["objects"] == {
         "measured": sum(r.size_bytes is not None for r in rows),
         "skipped": 9_904,
         "off_domain": 3,
         "http_status": 1,
-        "protocol_error": 1,
+        "protocol_error": 2,
         "other_address": 1,
         "robots_disallowed": 1,
         "lower bounds": 1,

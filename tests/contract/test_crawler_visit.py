@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import dns.message
 import dns.rcode
@@ -34,12 +35,14 @@ import core.outreach.pace
 from core.domain import Target
 from core.errors import UsageError
 from core.files import store
+from core.outreach.blocks import BlockLists
 from core.outreach.dns import Answer
 from core.untrusted import registered_domain
 from crawler import policy
+from crawler.exchange import CrawlReply, CrawlRequest
 from crawler.links import extract
-from crawler.policy import MAX_BYTES, Pins, RefusedError, Robots, Throttle, from_reply
-from crawler.visit import CrawlLimits, CrawlReply, CrawlRequest, DomainVisit
+from crawler.policy import MAX_BYTES, Pins, Robots, Throttle, admit, from_reply
+from crawler.visit import CrawlLimits, DomainVisit
 from tests.cells import cells
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -636,21 +639,32 @@ def test_whoever_opts_out_while_it_runs_is_left_alone(world: World, tmp_path: Pa
     assert outcomes["blocked"] + outcomes.get("found", 0) == 90
 
 
-def test_a_file_of_a_site_that_opted_out_meanwhile_is_not_its_result() -> None:
+@pytest.mark.parametrize(
+    ("blocked", "ended"),
+    [
+        ("a.example", ("blocked", None, ["robots.txt", "", "1.iso"])),
+        ("b.a.example", ("found", "https://a.example/3.iso", ["robots.txt", "", "1.iso", "2.iso", "3.iso"])),
+    ],
+)
+def test_an_opt_out_ends_the_visit_of_its_domain_and_no_other(blocked: str, ended: object, tmp_path: Path) -> None:
+    listed = tmp_path / "opt-out"
+    listed.touch()
+
     class World:
-        """Resolver, block lists, and a server whose second file is asked for after the opt-out."""
+        """Resolver, and a server at which an owner opts out while its first file is asked for."""
+
+        lists = BlockLists([listed])
 
         async def addresses(self, _: str) -> Answer:
             return Answer(addresses=("127.0.0.1",), chain=())
 
-        def check(self, *_: object) -> None:
-            pass
-
         async def fetch(self, ask: CrawlRequest) -> CrawlReply:
-            if ask.url.endswith("/2.iso"):
-                raise RefusedError("blocked", "a.example is in opt-out.txt")
-            ask.html, ask.length = ask.url.endswith("/"), 2_000_000
-            body = b"<a href=1.iso></a><a href=2.iso></a><a href=3.iso></a>"
+            admit(self.lists, urlsplit(ask.url).hostname or "", ask.address)  # as the gate does
+            ask.html, ask.length = ask.url.endswith("/"), 2_000_000 + len(asked)
+            if ask.url.endswith("/1.iso"):
+                listed.write_text(f"{blocked}\n")
+                self.lists._looked = -100.0
+            body = b"<a href=1.iso></a><a href=//b.a.example/0.iso></a><a href=2.iso></a><a href=3.iso></a>"
             asked.append(ask.url.rpartition("/")[2])
             status = 404 if ask.url.endswith("robots.txt") else 200
             return CrawlReply(status=status, headers={}, body=body, address="127.0.0.1", stopped=False)
@@ -658,11 +672,11 @@ def test_a_file_of_a_site_that_opted_out_meanwhile_is_not_its_result() -> None:
     asked: list[str] = []
     fake: Any = World()
     visit = DomainVisit(
-        domain="a.example", limits=CrawlLimits(), fetch=fake.fetch, resolver=fake, pins=Pins(None), blocks=fake,
+        domain="a.example", limits=CrawlLimits(), fetch=fake.fetch, resolver=fake, pins=Pins(None), blocks=fake.lists,
         pace=Throttle(1_000.0, 1),
     )  # fmt: skip
     result = asyncio.run(visit.run())
-    assert (result.outcome, result.url, asked) == ("blocked", None, ["robots.txt", "", "1.iso"])
+    assert (result.outcome, result.url, asked) == ended
 
 
 def test_a_scheme_s_own_port_may_be_written() -> None:
