@@ -104,7 +104,7 @@ class Target:
     provider: str = Provider.OTHER
     """One of `Provider`, or a name from a user's provider file."""
     rank: int | None = None
-    """Position in the top list, from 1."""
+    """Position in the top list, from 1; of CrUX, the bucket."""
     size_bytes: int | None = None
     """Size of the file: its Content-Length, or the number of bytes read."""
     size_is_lower_bound: bool = False
@@ -182,7 +182,7 @@ class PageObject:
     size_bytes: int | None = None
     """Size of the body on the wire, compressed by gzip where the server does so; None if it is not known."""
     size_is_lower_bound: bool = False
-    """The count was stopped, or the server broke off: the object has at least `size_bytes` bytes."""
+    """The count was stopped: the object has at least `size_bytes` bytes."""
     http_status: int | None = None
     """Status of the last answer."""
     failure: str | None = None

@@ -48,6 +48,7 @@ class SenderPrefix:
     """One client prefix: a row of `upshift sender watch -o`."""
 
     prefix: str
+    """Prefix of the clients' addresses."""
     connections: int
     """Connections that closed, all together."""
     sent_again: int
