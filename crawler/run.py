@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import resource
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,6 +15,7 @@ import core
 from core.domain import PageObject, Provider
 from core.errors import UpshiftError, UsageError, not_found
 from core.files import store, targets
+from core.outreach.arguments import allow_many_files
 from core.outreach.blocks import BlockLists
 from core.outreach.dns import Resolver
 from core.outreach.ledger import LedgerEntry
@@ -195,6 +195,7 @@ def _visit_all(options: CrawlOptions, ledger: CrawlLedger, blocks: BlockLists, p
         )
     for name in ("scrapy", "twisted", "protego"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    allow_many_files(options.workers, "--workers", each=2)  # a connection, and an idle one of the host before
     faults: list[BaseException] = []
 
     def on_done(outcomes: Counter[str]) -> None:
@@ -221,7 +222,6 @@ def _visit_all(options: CrawlOptions, ledger: CrawlLedger, blocks: BlockLists, p
         faults=faults,
         on_done=on_done,
     )
-    _allow_many_files()
     with _interruptible(faults):
         process.start(install_signal_handlers=False)
     if faults:
@@ -249,10 +249,3 @@ def _interruptible(faults: list[BaseException]) -> Iterator[None]:
 
     with signals.handled_by(lambda _number, _frame: reactor.callFromThread(end)):
         yield
-
-
-def _allow_many_files() -> None:
-    """Raises the soft limit of open files to the hard one: each worker holds connections."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 import core
 from core.errors import UsageError
 from core.files import store, targets
-from core.outreach import ledger
+from core.outreach import arguments, ledger
 from core.outreach.arguments import check_out, ledger_beside
 from core.outreach.blocks import BlockLists, block_list_paths
 from core.outreach.dns import Resolver
@@ -184,7 +183,7 @@ def run(
             ledger.fill(subjects)
         total, done = ledger.counts()
         if done.total() < total:
-            allow_many_files(options.concurrency)
+            arguments.allow_many_files(options.concurrency, "--concurrency")
             work = _visit_all(survey, options, settings, ledger, blocks, progress, site or Site(start=_start_here), now)
             remarks = asyncio.run(work)
         records = list(ledger.records(survey.record))
@@ -292,13 +291,3 @@ def _show(survey: Survey, progress: Progress, total: int, outcomes: Counter[str]
     failed = sum(count for outcome, count in outcomes.items() if not survey.good(outcome))
     note = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
     progress.update(f"survey {survey.name}", done=outcomes.total(), total=total, failed=failed, note=note)
-
-
-def allow_many_files(sockets: int) -> None:
-    """Raises the limit of open files, which programs inherit. Raises UsageError if it stays too low."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if hard < sockets + 64:
-        raise UsageError(
-            f"this process may open only {hard} files", where="--concurrency", remedy=f"lower it to {max(1, hard - 64)}"
-        )

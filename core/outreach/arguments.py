@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -79,6 +80,30 @@ def check_contact(contact: str) -> str:
     if (fault := contact_fault(contact, closed=environment_prefixes() is not None)) is not None:
         raise UsageError(fault, where="--contact", remedy="give your own mail or web address")
     return contact.strip()
+
+
+FILES_BESIDE = 64
+"""Files that a process has open beside its sockets."""
+
+
+def allow_many_files(servers: int, option: str, *, each: int = 1) -> None:
+    """Raises the limit of open files, which programs inherit.
+
+    Without a socket of its own a visit would fail, and that would be the server's result.
+
+    Args:
+        servers: contacted at the same time, as `option` says.
+        each: sockets for each.
+
+    Raises:
+        UsageError: the limit stays too low.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    most = (hard - FILES_BESIDE) // each
+    if servers > most:
+        what = f"this process may open only {hard} files"
+        raise UsageError(what, where=option, remedy=f"lower it to {max(1, most)}")
 
 
 def check_certificates(file: Path | None) -> None:

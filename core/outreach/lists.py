@@ -212,9 +212,9 @@ def in_shard(domain: str, number: int, of: int) -> bool:
 
 def parse_shard(text: str) -> tuple[int, int]:
     """(number from 1, of how many) from `i/n`. Raises UsageError."""
-    number, _, of = text.partition("/")
-    if number.isdigit() and of.isdigit() and 1 <= int(number) <= int(of):
-        return int(number), int(of)
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    if match is not None and 1 <= int(match[1]) <= int(match[2]):
+        return int(match[1]), int(match[2])
     raise UsageError(f"{text!r} is not a valid shard", where="--shard", remedy="write i/n with i from 1 to n, e.g. 2/8")
 
 

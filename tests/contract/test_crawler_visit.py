@@ -615,6 +615,17 @@ def test_a_name_server_that_is_away_is_no_result_of_a_domain(world: World, tmp_p
     assert world.crawl(source, out)["outcomes"] == {"found": 2}, "the same ledger"
 
 
+def test_too_few_files_are_no_result_of_a_domain(world: World, tmp_path: Path) -> None:
+    (tmp_path / "list").write_text("plain.example\n")
+    argv = world.command(tmp_path / "list", tmp_path / "o.parquet", "--workers", "600")
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(
+        ["prlimit", "--nofile=1024:1024", *argv], capture_output=True, text=True, env=env, check=False
+    )
+    assert done.returncode == 2
+    assert "upshift: --workers: this process may open only 1024 files; lower it to 480\n" in done.stderr
+
+
 def test_waiting_for_a_busy_address_is_not_in_the_budget(world: World, tmp_path: Path) -> None:
     source, out = tmp_path / "list", tmp_path / "o.parquet"
     source.write_text("".join(f"wwwhost{n}.example\n" for n in range(10, 30)))  # all at one address
@@ -749,6 +760,7 @@ def test_registered_domains_without_any_network() -> None:
     ("more", "said"),
     [
         (["--shard", "3/2"], "'3/2' is not a valid shard"),
+        (["--shard", "\N{SUPERSCRIPT TWO}/3"], "is not a valid shard"),
         (["--max-size", "10"], "smaller than --min-size"),
         (["--start", "ftp://x"], "is not a valid start page"),
         (["--start", "https://{domain}:99999/"], "is not a valid start page"),
