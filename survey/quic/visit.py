@@ -145,6 +145,7 @@ class QuicVisitor:
         """The address to contact: the crawl's if DNS still returns it, else the first one. Raises ResolveError."""
         if is_address(endpoint.host):
             return endpoint.host
+        await self.access.names.turn()
         answer = await self.resolver.addresses(endpoint.host, ipv6=self.access.ipv6)
         return subject.server_ip if subject.server_ip in answer.addresses else answer.addresses[0]
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from core.errors import UsageError
 from core.files import store
 from core.outreach.blocks import BlockLists
-from core.outreach.dns import Service
+from core.outreach.dns import Answer, Service
 from core.outreach.pace import Lanes
 from survey.access import Access, NotAskedError
 from survey.figures import Figures, as_document, print_figures
@@ -105,6 +105,19 @@ def _visitor(blocked: Path, opts_out: str) -> QuicVisitor:
         limits=ProbeLimits(),
         user_agent="x",
     )
+
+
+def test_every_look_up_waits_for_the_rate(tmp_path: Path) -> None:
+    visitor, turns = _visitor(tmp_path / "blocked.txt", "nobody.example"), mock.AsyncMock()
+    visitor.access.names.turn = turns  # type: ignore[method-assign]
+    visitor.resolver.services = mock.AsyncMock(return_value=())  # type: ignore[method-assign]
+    visitor.resolver.addresses = looked_up = mock.AsyncMock(  # type: ignore[method-assign]
+        return_value=Answer(addresses=("198.18.0.9",), chain=())
+    )
+    visitor.negotiator.ask.return_value = NegotiationAnswer(kind=NegotiationKind.REFUSED)  # type: ignore[attr-defined]
+    subject = Subject(domain="a.example", alt_svc='h3=":443", h3="b.example:443"')
+    asyncio.run(visitor.visit(subject, _record(QuicCause.NO_CANDIDATE)))
+    assert (looked_up.await_count, turns.await_count) == (2, 3)
 
 
 @pytest.mark.parametrize("opts_out", ["a.example", "cdn.example"])
