@@ -40,7 +40,7 @@ from core.outreach.dns import Answer
 from core.untrusted import registered_domain
 from crawler import policy
 from crawler.exchange import CrawlReply, CrawlRequest
-from crawler.links import extract
+from crawler.links import extract, of_style_sheet
 from crawler.policy import MAX_BYTES, Pins, Robots, Throttle, admit, from_reply
 from crawler.visit import CrawlLimits, DomainVisit
 from tests.cells import cells
@@ -729,6 +729,25 @@ def test_links() -> None:
     ]
     assert extract(b"", url="https://a.example/").files == []
     assert extract(b"\x00\xff<", url="https://a.example/").files == []
+
+
+def test_addresses_of_a_srcset_and_of_a_style_sheet() -> None:
+    page = b"<img srcset='a.jpg 1x,b,c.jpg 100w,, d.jpg, e.jpg 2.5x ,f.jpg'>"
+    names = [url.rpartition("/")[2] for url in extract(page, url="https://a.example/").files]
+    assert names == ["a.jpg", "b,c.jpg", "d.jpg", "e.jpg", "f.jpg"]
+    style = "a { b: url( 'c.png' ) } d { e: URL(f.woff2); g: url(data:x,y) } h: url()"
+    found = of_style_sheet(style, url="https://a.example/")
+    assert (list(found.urls), found.unusable) == (["https://a.example/c.png", "https://a.example/f.woff2"], 1)
+
+
+def test_no_text_takes_more_than_its_length_of_time() -> None:
+    """Backtracking took 15 s and two minutes; all other visits wait meanwhile."""
+    begun = time.process_time()
+    for value in (" " * 20_000, "a" + " " * 19_000 + "x", "a, " * 6_000):
+        extract(f"<img srcset='{value}'>".encode(), url="https://a.example/")
+    for style in ("url(" * 400_000, "url( " + " " * 400_000, "url('" * 400_000):
+        of_style_sheet(style, url="https://a.example/")
+    assert time.process_time() - begun < 5
 
 
 pieces = st.sampled_from(
