@@ -2,7 +2,7 @@
 
 The delay makes the server believe in a longer round trip, and a pacing sender spreads its window over a share of that.
 A slow bottleneck spreads packets as well, but no further when we wait longer: so the slope of the flight's span over
-the delay decides, not the span.
+the delay tells pacing. It may also hide it: a burst is only what was over long before a pacing sender could be.
 
 Linux sends ten segments at once and paces the others (net/ipv4/tcp_output.c, tcp_update_skb_after_send), at
 `ratio` windows per round trip: span = (N - 10) / N * RTT / ratio. The ratio is 2.0 in slow start
@@ -23,6 +23,12 @@ UNPACED_SEGMENTS = 10
 LEAST_SLOPE = 0.1
 """A steeper slope of span over delay is pacing."""
 
+FASTEST_RATIO = 2.86
+"""Windows per round trip of the fastest pacing, BBR's."""
+
+SURE_BURST = 0.5
+"""Part of the time that the fastest pacing takes, below which a flight was sent at once: the rest is for jitter."""
+
 LEAST_GAP_S = 1e-3
 """Shorter gaps are within a burst, whatever the bottleneck."""
 
@@ -40,7 +46,7 @@ class Pace(StrEnum):
     BURST = "burst"
     PACED = "paced"
     CANNOT_TELL = "cannot_tell"
-    """At most ten segments, too few flights, or flights that do not agree."""
+    """At most ten segments, too few flights, flights that do not agree, or a bottleneck that would hide pacing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +105,11 @@ def judge(segments: int, flights: Sequence[Flight]) -> Pacing:
     if fitted is None:
         return Pacing(pace=Pace.CANNOT_TELL, first_burst=first, train=train, spread_rtt=spread)
     value, low, high = fitted
-    pace = Pace.BURST
-    if value > LEAST_SLOPE:
-        pace = Pace.PACED if low > 0 else Pace.CANNOT_TELL
+    pace = Pace.CANNOT_TELL
+    if value > LEAST_SLOPE and low > 0:
+        pace = Pace.PACED
+    elif value <= LEAST_SLOPE and _is_burst(segments, usable):
+        pace = Pace.BURST
     ratio = (segments - UNPACED_SEGMENTS) / segments / value if pace == Pace.PACED else None
     return Pacing(
         pace=pace,
@@ -113,6 +121,14 @@ def judge(segments: int, flights: Sequence[Flight]) -> Pacing:
         spread_rtt=spread,
         ratio=ratio,
     )
+
+
+def _is_burst(segments: int, flights: Sequence[Flight]) -> bool:
+    """Whether all flights with the longest delay were over before the fastest pacing could have sent them."""
+    delay_s = max(flight.delay_s for flight in flights)
+    paced = SURE_BURST * (segments - UNPACED_SEGMENTS) / segments / FASTEST_RATIO
+    longest = [flight for flight in flights if flight.delay_s == delay_s]
+    return all(flight.span_s < paced * (flight.rtt_s + delay_s) for flight in longest)
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, float] | None:

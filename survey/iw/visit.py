@@ -16,7 +16,7 @@ from survey.access import Access, NotAskedError
 from survey.iw.pacing import UNPACED_SEGMENTS, Flight, Pace, judge
 from survey.iw.record import IwRecord, arrivals_text, windows_text
 from survey.iw.sources import CdnNames
-from survey.iw.votes import BOUNDS, UNDECIDED, ProbeResult, Vote, decide, fit, is_within_rfc6928
+from survey.iw.votes import BOUNDS, UNDECIDED, ProbeResult, Vote, bounded, decide, fit, is_within_rfc6928
 from survey.iw.wanted import PORTS, Wanted
 from survey.iw.wire import COOKIE_BYTES, Note, ProbeReply, ProbeRequest, ProbeVerdict, Scheme
 from survey.subjects import Subject
@@ -136,6 +136,7 @@ class IwVisitor:
             if votes[mss].verdict in FAILURES:
                 break
         record.url = candidates.wanted.url
+        votes = bounded(votes)
         self._note(record, votes)
         if self.pacing and votes.get(PACING_MSS, Vote(verdict=UNDECIDED)).segments:
             await session.pace(candidates.wanted, votes[PACING_MSS])

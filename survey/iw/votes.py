@@ -9,9 +9,10 @@ in bytes the same number of bytes within one segment.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from survey.iw.wire import Note, ProbeReply, ProbeVerdict
@@ -40,7 +41,7 @@ class ProbeResult:
 
     verdict: ProbeVerdict
     segments: int = 0
-    """Payload segments of the flight, lost ones included: its span over its largest payload, rounded up."""
+    """Payload segments of the flight: those that arrived, and those that its holes have room for."""
     bytes: int = 0
     """Payload bytes of the flight."""
     payload_bytes: int = 0
@@ -123,6 +124,31 @@ def _without_number(probes: Sequence[ProbeResult], *, is_last: bool) -> Vote | N
     if count < (LATE_PROBES if verdict == ProbeVerdict.LATE else 2) and not is_last:
         return None
     return Vote(verdict=verdict, agreeing=count, probes=len(probes))
+
+
+def bounded(votes: Mapping[int, Vote]) -> dict[int, Vote]:
+    """The answers at all MSS, in which what the server had written is no window but a lower bound.
+
+    Where a part of a segment was all that came with a large MSS, the server had written no more (the head of its
+    answer, and the body later) if as many bytes came in several segments with a smaller MSS. With a window of 1 the
+    head may come alone, too, but then one segment comes with each MSS.
+    """
+    counted = {
+        mss: vote
+        for mss, vote in votes.items()
+        if vote.verdict in (ProbeVerdict.LIMITED, ProbeVerdict.LOWER_BOUND) and vote.segments and vote.bytes
+    }
+    written: set[int] = set()
+    for size in [vote.bytes or 0 for mss, vote in counted.items() if vote.segments == 1 and (vote.bytes or 0) < mss]:
+        alike = {mss for mss, vote in counted.items() if vote.segments == math.ceil(size / mss)}
+        if any(size > mss for mss in alike):
+            written |= alike
+    return {
+        mss: replace(vote, verdict=ProbeVerdict.LOWER_BOUND)
+        if mss in written and vote.verdict == ProbeVerdict.LIMITED
+        else vote
+        for mss, vote in votes.items()
+    }
 
 
 ETHERNET_MSS = 1460

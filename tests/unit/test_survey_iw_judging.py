@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from survey.iw.pacing import Flight, Pace, judge, slope
-from survey.iw.votes import MOST_PROBES, UNDECIDED, ProbeResult, Vote, WindowKind, decide, fit, is_within_rfc6928
+from survey.iw.votes import (
+    MOST_PROBES,
+    UNDECIDED,
+    ProbeResult,
+    Vote,
+    WindowKind,
+    bounded,
+    decide,
+    fit,
+    is_within_rfc6928,
+)
 from survey.iw.wire import ProbeVerdict
 
 MSS = (64, 128, 536, 1200)
@@ -156,6 +166,22 @@ def test_one_decided_mss_is_not_enough_for_a_kind() -> None:
     assert found is not None and (found.kind, found.segments) == (WindowKind.SEGMENTS, 10)
 
 
+def test_a_head_that_comes_before_its_body_is_no_window() -> None:
+    """279 bytes with each MSS, as a real server's were that wrote its body 0.21 s later."""
+    head = in_bytes(279)
+    assert {one.verdict for one in bounded(head).values()} == {ProbeVerdict.LOWER_BOUND}
+    late = {**head, 1200: Vote(verdict=ProbeVerdict.LOWER_BOUND, segments=1, bytes=279, payload_bytes=279)}
+    assert fit(bounded(late)) is None
+    # A window of 1 with a head of its own; a page of one segment, and windows with a smaller MSS; small packets.
+    one = {64: vote(1, 64), 128: vote(1, 128), 536: vote(1, 536, size=279), 1200: vote(1, 1200, size=279)}
+    assert bounded(one) == one and fit(one) == fit({mss: vote(1, mss) for mss in MSS})
+    page = {64: vote(4, 64), 536: Vote(verdict=ProbeVerdict.LOWER_BOUND, segments=1, bytes=300, payload_bytes=300)}
+    assert bounded(page) == page
+    small = {64: vote(1, 64), 128: vote(1, 128), 536: vote(1, 536), 1200: vote(1, 1200, size=536, payload=536)}
+    assert bounded(small) == small
+    assert all(bounded(in_bytes(size)) == in_bytes(size) for size in (2048, 4380, 64_000))
+
+
 def test_within_rfc6928() -> None:
     assert is_within_rfc6928({mss: vote(10, mss) for mss in MSS}) is True
     assert is_within_rfc6928({mss: vote(11, mss) for mss in MSS}) is False
@@ -181,14 +207,14 @@ def flights(segments: int, **how: float) -> list[Flight]:
     return [linux_flight(segments, delay, **how) for delay in (0.0, 0.05, 0.1) for _ in range(2)]
 
 
-@pytest.mark.parametrize("segments", [14, 16, 20, 32, 50, 100])
+@pytest.mark.parametrize("segments", [12, 14, 16, 20, 32, 50, 100])
 @pytest.mark.parametrize("ratio", [0.4, 2.0, 2.86])
 @pytest.mark.parametrize("rtt_s", [0.02, 0.06, 0.1])
 def test_paced_windows_and_their_ratio(segments: int, ratio: float, rtt_s: float) -> None:
     found = judge(segments, flights(segments, ratio=ratio, rtt_s=rtt_s))
     expected = (segments - 10) / segments / ratio
     if expected < 0.1:
-        assert found.pace == Pace.BURST  # 14 segments with BBR: below what can be told
+        assert found.pace == Pace.CANNOT_TELL  # 14 segments with BBR: so few follow the first ten
         return
     assert found.pace == Pace.PACED
     assert found.ratio == pytest.approx(ratio, rel=0.1)
@@ -197,11 +223,17 @@ def test_paced_windows_and_their_ratio(segments: int, ratio: float, rtt_s: float
         assert (found.first_burst, found.train) == (10, 2.0)
 
 
-@pytest.mark.parametrize("slot_s", [0.0, 0.001, 0.0025])
-def test_a_slow_bottleneck_is_not_pacing(slot_s: float) -> None:
+@pytest.mark.parametrize(("slot_s", "pace"), [(0.0, "burst"), (0.0005, "burst"), (0.001, "cannot_tell")])
+def test_a_slow_bottleneck_is_not_pacing(slot_s: float, pace: str) -> None:
     found = judge(32, flights(32, ratio=0.0, slot_s=slot_s))
-    assert (found.pace, found.ratio, found.first_burst, found.train) == (Pace.BURST, None, 32, None)
+    assert (found.pace, found.ratio, found.first_burst, found.train) == (pace, None, 32, None)
     assert found.slope == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("ratio", [2.0, 2.86])
+def test_what_a_slow_bottleneck_hides_is_no_burst(ratio: float) -> None:
+    """At 4 Mbit/s the last segment of a burst arrives after the last one that a paced sender sends."""
+    assert judge(32, flights(32, ratio=ratio, rtt_s=0.04, slot_s=0.0025)).pace == Pace.CANNOT_TELL
 
 
 def test_up_to_ten_segments_nothing_can_be_told() -> None:
