@@ -47,7 +47,8 @@ class IwRecord:
     iw_bytes: int | None = None
     """The window with segments of 1460 bytes."""
     within_rfc6928: bool | None = None
-    """At or below min(10 MSS, max(2 MSS, 14600)) at each MSS (RFC 6928)."""
+    """At or below min(10 MSS, max(2 MSS, 14600)) at each MSS (RFC 6928), or the server's own where its segments are
+    larger."""
     windows: str | None = None
     """The votes per MSS, as JSON: MSS -> verdict, segments, bytes, payload_bytes (largest), agreeing, probes."""
     probes: int = 0

@@ -217,10 +217,11 @@ def fit(votes: Mapping[int, Vote]) -> Window | None:
 def is_within_rfc6928(votes: Mapping[int, Vote]) -> bool | None:
     """Whether the window is at or below RFC 6928's at each MSS.
 
-    A lower bound above it is enough for False; None without a decided MSS.
+    The MSS is that of the server's segments: some send larger ones than we announce. A lower bound above it is enough
+    for False; None without a decided MSS.
     """
     above = [
-        (vote.bytes or 0) > rfc6928_bytes(mss)
+        (vote.bytes or 0) > rfc6928_bytes(max(mss, vote.payload_bytes or 0))
         for mss, vote in votes.items()
         if vote.verdict in (ProbeVerdict.LIMITED, ProbeVerdict.LOWER_BOUND, ProbeVerdict.WINDOW_BOUND)
     ]

@@ -185,6 +185,9 @@ def test_a_head_that_comes_before_its_body_is_no_window() -> None:
 def test_within_rfc6928() -> None:
     assert is_within_rfc6928({mss: vote(10, mss) for mss in MSS}) is True
     assert is_within_rfc6928({mss: vote(11, mss) for mss in MSS}) is False
+    # Windows sends segments of 536 bytes at least, ten of them; others so many bytes in small segments.
+    assert is_within_rfc6928({mss: vote(10, max(mss, 536), payload=max(mss, 536)) for mss in MSS}) is True
+    assert is_within_rfc6928({64: vote(84, 64, size=5_360)}) is False
     assert is_within_rfc6928(in_bytes(14_600)) is False  # at MSS 64 it is 229 segments
     assert is_within_rfc6928({64: Vote(verdict=ProbeVerdict.LOWER_BOUND, segments=11, bytes=704)}) is False
     assert is_within_rfc6928({64: Vote(verdict=ProbeVerdict.LOWER_BOUND, segments=9, bytes=576)}) is None
