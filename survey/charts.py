@@ -18,6 +18,8 @@ from core.pictures import COLOURS, INK, canvas
 from core.terminal import console, print_line, print_table
 from survey.figures import Breakdown, Figures, Share
 
+_YEAR_3000 = 32_503_680_000.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
@@ -29,7 +31,7 @@ class Scan:
     @property
     def day(self) -> str:
         """Date (UTC) of the middle of the scan; empty if unknown."""
-        times = [record.surveyed_at for record in self.records if record.surveyed_at is not None]
+        times = [at for record in self.records if 0 <= (at := record.surveyed_at or -1.0) < _YEAR_3000]
         return datetime.fromtimestamp(statistics.median(times), UTC).date().isoformat() if times else ""
 
 

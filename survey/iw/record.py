@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from core.errors import UsageError
 from survey.iw.votes import Vote
 from survey.iw.wire import Arrival
 
@@ -99,8 +100,11 @@ def windows_text(votes: Mapping[int, Vote]) -> str:
 
 
 def votes_of(record: IwRecord) -> dict[int, Vote]:
-    """The votes in the column `windows`, by MSS."""
-    return {int(mss): Vote(**vote) for mss, vote in json.loads(record.windows or "{}").items()}
+    """The votes in the column `windows`, by MSS. Raises UsageError, as the file may be of anybody."""
+    try:
+        return {int(mss): Vote(**vote) for mss, vote in json.loads(record.windows or "{}").items()}
+    except (ValueError, TypeError, AttributeError):
+        raise _unreadable(record, "windows") from None
 
 
 def arrivals_text(arrivals: Sequence[Arrival]) -> str:
@@ -109,5 +113,12 @@ def arrivals_text(arrivals: Sequence[Arrival]) -> str:
 
 
 def arrivals_of(record: IwRecord) -> list[tuple[int, int]]:
-    """The column `arrivals`: (time [us], bytes up to the segment's end)."""
-    return [(at, end) for at, end in json.loads(record.arrivals or "[]")]
+    """The column `arrivals`: (time [us], bytes up to the segment's end). Raises as `votes_of`."""
+    try:
+        return [(int(at), int(end)) for at, end in json.loads(record.arrivals or "[]")]
+    except (ValueError, TypeError):
+        raise _unreadable(record, "arrivals") from None
+
+
+def _unreadable(record: IwRecord, column: str) -> UsageError:
+    return UsageError(f"the column {column} of {record.domain} cannot be read", remedy="use files of upshift survey iw")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from core.errors import UsageError
 from core.files import store
 from survey.iw.charts import ALL
 from survey.iw.figures import IN_THE_WILD, bucket, figures, label, segments, window
@@ -107,6 +109,22 @@ def test_shards_of_one_day_are_one_scan(tmp_path: Path) -> None:
     for files in ((*shards, again), (again, *shards)):
         found = {row["window"]: (row["count"], row["n"]) for row in rows(*files, "--figure", "over-time")}
         assert (found["10"], found["4"]) == ((3, 4), (1, 4))
+
+
+@pytest.mark.parametrize(
+    ("values", "figure", "said"),
+    [
+        ({"windows": '{"64": {"verdict": "limited", "of": 1}}'}, "cdns", "the column windows of d1.example"),
+        ({"windows": "[1]"}, "over-time", "the column windows of d1.example"),
+        ({"arrivals": "[[1]]", "iw_segments": 10}, "arrivals", "the column arrivals of d1.example"),
+        ({"surveyed_at": math.nan, "iw_segments": 10}, "over-time", "these results have no dates"),
+        ({"surveyed_at": 1e20, "iw_segments": 10}, "over-time", "these results have no dates"),
+    ],
+)
+def test_a_file_of_anybody_is_one_sentence(tmp_path: Path, values: dict[str, Any], figure: str, said: str) -> None:
+    path = written(tmp_path / "theirs.parquet", [record(1, None, cdn="A", **values)])
+    with pytest.raises(UsageError, match=said):
+        run(path, "--figure", figure)
 
 
 def test_a_full_scan_beside_its_samples(tmp_path: Path) -> None:

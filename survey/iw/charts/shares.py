@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import Any
 
+from core.errors import UsageError
 from core.pictures import COLOURS, INK
 from survey.charts import SHARE_HEADER, Chart, ChartTable, Scan, share_cells
 from survey.figures import wilson
@@ -62,6 +63,8 @@ def _by_day(scans: Sequence[Scan]) -> dict[str, list[IwRecord]]:
     """The records of each date: shards of a scan are one scan; of a server found twice, the later result counts."""
     by_day: dict[str, dict[tuple[str, str | None, str | None], IwRecord]] = {}
     for scan in scans:
+        if not scan.day:
+            raise UsageError("these results have no dates", where=str(scan.path), remedy="give results of a survey")
         servers = by_day.setdefault(scan.day, {})
         for record in scan.records:
             key = record.domain, record.scheme, record.mime_type
