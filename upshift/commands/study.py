@@ -45,6 +45,8 @@ def list_studies(
     files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="Study files of your own.")] = None,
 ) -> None:
     """The studies that Upshift has: cells, flows, claims and expected values; with FILE, whether these are right."""
+    from analysis.study.expected import compare
+    from analysis.study.flows import Flows
     from core import terminal
     from core.files.study_file import load
 
@@ -52,9 +54,9 @@ def list_studies(
     for path in (*sorted(SHIPPED.glob("*.toml")), *(files or ())):
         study = load(path, SHIPPED)
         whole, quick = (len(one.cells) * one.repetitions for one in (study, study.form(quick=True)))
-        numbers = (len(study.cells), whole, quick, len(study.claims))
-        rows = sum(len(one.rows) or 1 for one in study.expected)
-        cells.append([study.name, *map(str, numbers), str(rows), study.source])
+        values = compare(Flows(study=study, samples={}))  # those that a report counts
+        numbers = (len(study.cells), whole, quick, len(study.claims), len(values))
+        cells.append([study.name, *map(str, numbers), study.source])
     to = terminal.console(sys.stdout)
     terminal.print_table(
         to, (cells,), title="Flows: repetitions of all cells, and with --quick.", words=("study", "source")
