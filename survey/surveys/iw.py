@@ -76,6 +76,7 @@ class IwSettings:
 def _check(settings: IwSettings) -> None:
     from survey.iw.probers import parse_controls
     from survey.iw.sources import read_names
+    from survey.iw.visit import PACING_MSS
 
     for mss in settings.values_of_mss:
         if not SMALLEST_MSS <= mss <= LARGEST_MSS:
@@ -92,6 +93,10 @@ def _check(settings: IwSettings) -> None:
         raise UsageError("it is too long", where="--path", remedy=f"use at most {PATH_BYTES} bytes")
     if not 0 < settings.sample <= 1:
         raise UsageError(f"{settings.sample:g} is not a share", where="--sample", remedy="give more than 0, up to 1")
+    if settings.sample != 1 and settings.prefixes is None:
+        raise UsageError("it is a share of --prefixes", where="--sample", remedy="give --prefixes, or use --limit")
+    if settings.pacing and PACING_MSS not in settings.values_of_mss:
+        raise UsageError(f"it is judged at MSS {PACING_MSS}", where="--pacing", remedy=f"add --mss {PACING_MSS}")
     read_names(settings.cdn_names)
     parse_controls(settings.control or ())
 

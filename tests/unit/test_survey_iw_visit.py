@@ -164,6 +164,8 @@ def test_controls() -> None:
         (["list.txt", "--path", "x"], "--path: 'x' is not a path"),
         (["list.txt", "--path", "/" * 2_049], "--path: it is too long"),
         (["list.txt", "--control", "x"], "--control: 'x' is not a control"),
+        (["list.txt", "--pacing", "--mss", "64"], "--pacing: it is judged at MSS 1200"),
+        (["list.txt", "--sample", "0.1"], "--sample: it is a share of --prefixes"),
         (["--prefixes", "p.txt", "--sample", "0"], "--sample: 0 is not a share"),
         (["--prefixes", "p.txt", "--sample", "0.0001"], "--sample: the sample is empty"),
         (["--prefixes", "large.txt"], "--block-list: a sample of 131,072 addresses"),
