@@ -63,7 +63,7 @@ def as_pairs(logs: Floats, splits: Mapping[SplitBy, Ints] | None = None) -> tupl
 ANRW = ("BL", "BL2", "ECN", "SACK", "WS", "ALL", "aioquic", "quiche")
 PARTS = {
     SplitBy.LIMITER: ("receive_window", "path_rate", "congestion"),
-    SplitBy.PROVIDER: ("akamai", "amazon", "cloudflare", "google", "microsoft", "other"),
+    SplitBy.PROVIDER: tuple(f"provider {number}" for number in range(30)),
     SplitBy.VANTAGE: ("MUC", "SFO", "SGP"),
 }
 """What the runs of a made-up campaign are split by."""

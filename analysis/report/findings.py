@@ -174,8 +174,16 @@ def _split_sentence(row: SpeedupRow, split: Split) -> str:
 
 
 def _unit_sentence(row: SpeedupRow) -> str:
+    """Whom the typical speed-up speaks of, where that is not the domains of several providers alike."""
     if row.typical.unit is not Unit.PROVIDER:
-        return ""
+        providers = next((split.parts for split in row.splits if split.by is SplitBy.PROVIDER), ())
+        largest = max(providers, key=lambda part: part.domains, default=None)
+        if largest is None or len(providers) == 1 or 2 * largest.domains <= row.domains:
+            return ""
+        return (
+            f"Of the {render.count_of(row.domains, 'domain')}, {largest.domains} are of the provider {largest.name}: "
+            "the typical speed-up and its interval are mostly that provider's."
+        )
     return (
         "Effects may differ more between providers than between the domains of one "
         f"(p {_relation(row.typical.p_providers)}), so the typical speed-up and its interval count each of the "

@@ -519,6 +519,15 @@ def test_a_direction_of_most_domains_and_not_of_most_providers_is_undecided() ->
     assert (same.typical.unit, same.verdict, same.size) == (Unit.PROVIDER, Verdict.FASTER, Size.AT_LEAST)
 
 
+def test_a_row_of_one_large_provider_says_so() -> None:
+    row = of_providers((30, 1.1), (2, 1.1))
+    assert row.typical.unit is Unit.DOMAIN
+    words = "Of the 32 domains, 30 are of the provider P0: the typical speed-up and its interval are mostly"
+    assert words in findings.findings([row])[0].adds
+    for alike in (of_providers((16, 1.1), (16, 1.1)), of_providers((32, 1.1))):
+        assert "of the provider" not in findings.findings([alike])[0].sentence
+
+
 def test_providers_that_differ_are_not_equivalent() -> None:
     row = of_providers((40, 1.0), (5, 1.1), (5, 0.9), noise=0.002)
     assert row.typical.unit is Unit.PROVIDER and row.median.low90 is not None and row.median.low90 > 0.99

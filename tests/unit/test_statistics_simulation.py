@@ -15,6 +15,7 @@ import pytest
 from analysis.measures.pairs import Pairs
 from analysis.measures.rows import BIN_EDGES, BIN_NAMES, PairShare, Size, SpeedupRow, SplitBy, Unit, Verdict
 from analysis.measures.speedup import row_of
+from analysis.measures.statistics.intervals import Floats, hodges_lehmann
 from analysis.measures.statistics.tests import domains_needed, signed_rank
 from analysis.measures.verdicts import LEAST_MARGIN, judge
 from core.domain import Comparison
@@ -132,6 +133,75 @@ def test_the_typical_speedup_covers_also_where_effects_are_the_providers(
     print({word: count / times for word, count in sorted(called.items())})
     # Where providers differ by less than their domains do, the test that chooses the unit overlooks some.
     assert hits / times >= 0.9
+
+
+def of_providers(
+    rng: np.random.Generator, effects: Floats, domains: int, noise: float, largest: float | None
+) -> tuple[SpeedupRow, Floats]:
+    """A row of domains of providers with these effects, and the shares of the providers.
+
+    Args:
+        noise: standard deviation of a domain's log speed-up.
+        largest: share of the first provider; None: shares are random, none is small.
+    """
+    others = np.full(len(effects) - 1, (1 - (largest or 0.0)) / (len(effects) - 1))
+    shares = np.array([largest, *others]) if largest else rng.dirichlet(np.full(len(effects), 3))
+    provider = rng.choice(len(effects), domains, p=shares)
+    logs = effects[provider] + rng.normal(0, noise, domains)
+    (row,) = judge([row_of(*as_pairs(logs[:, None], {SplitBy.PROVIDER: provider[:, None]}), AB)])
+    assert not contradicts(row)
+    return row, shares
+
+
+@cells("domains,spread", every=product((16, 50, 200), (0.0, 0.02, 0.05, 0.1)), quick=[(50, 0.1)])
+def test_beside_one_large_provider_an_interval_covers_what_its_unit_says(
+    domains: int, spread: float, repeats: Repeats
+) -> None:
+    """Of six providers with random effects one has 80 % of the domains: where these are the unit, the row is nearly
+    that provider's, whose effect is not the mean of all providers."""
+    times, hits = repeats(quick=40, soak=1000), Counter[str]()
+    for seed in range(times):
+        rng = np.random.default_rng([seed, domains])
+        effects = rng.normal(0, spread, 6)
+        row, shares = of_providers(rng, effects, domains, 0.1, 0.8)
+        targets = effects[rng.choice(6, 2000, p=shares)] + rng.normal(0, 0.1, 2000)
+        truth = {Unit.DOMAIN: float(np.exp(hodges_lehmann(targets, targets)[0])), Unit.PROVIDER: 1.0}
+        assert row.typical.low is not None and row.typical.high is not None
+        covered = {unit: row.typical.low <= value <= row.typical.high for unit, value in truth.items()}
+        hits.update({"its unit": covered[row.typical.unit], "providers": covered[Unit.PROVIDER], row.typical.unit: 1})
+    print(f"\n{domains} domains, 80 % of one provider, {spread}:", {what: n / times for what, n in hits.items()})
+    assert hits["its unit"] >= 0.9 * times
+
+
+@cells(
+    "providers,spread,largest",
+    every=product((5, 12, 30), (0.0, 0.005, 0.01, 0.02), (None, 0.8)),
+    quick=[(5, 0.005, None)],
+)
+def test_equivalence_where_effects_are_the_providers(
+    providers: int, spread: float, largest: float | None, repeats: Repeats
+) -> None:
+    """200 domains, 5 % of noise: how often a row is equivalent where the providers' mean is 2 %, and where it is 0.
+
+    It is wrong where what its unit speaks of is not within 2 %: the mean of the providers, or that of the domains.
+    """
+    times, called = repeats(quick=40, soak=1000), Counter[str]()
+    for seed in range(times):
+        for mean in (LEAST_MARGIN, 0.0):
+            rng = np.random.default_rng([seed, providers])
+            effects = rng.normal(mean, spread, providers)
+            row, shares = of_providers(rng, effects, 200, 0.05, largest)
+            over_providers = row.typical.unit is Unit.PROVIDER
+            if row.verdict is not Verdict.EQUIVALENT:
+                continue
+            called["mean 2 %" if mean else "mean 0"] += 1
+            called[f"of these, over {'providers' if over_providers else 'domains'}, {'2 %' if mean else '0'}"] += 1
+            truth = mean if over_providers else float(shares @ effects)
+            called["wrong"] += mean > 0 and truth >= LEAST_MARGIN
+    print(f"\n{providers} providers, {spread}, largest {largest}:", {what: n / times for what, n in called.items()})
+    assert called["wrong"] <= 0.05 * times
+    if spread <= 0.005:
+        assert called["mean 0"] >= 0.4 * times
 
 
 @cells(
