@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -77,8 +78,15 @@ def test_the_offset_is_taken_from_the_command_that_told_the_time() -> None:
     assert verdicts(["a"], events)["a"].clock_offset_s == (18.0, 18.0)
 
 
+SYNCHRONISED = {"synchronised": True, "max_error_s": 0.1}
+
+
 @pytest.mark.parametrize(
-    "answer", [None, {}, {"clock": []}, {"clock": {"began": "x"}}, {"clock": {"began": {}, "now": 1.0}}, {"clock": 7}]
+    "answer",
+    [
+        *(None, {}, {"clock": []}, {"clock": {"began": "x"}}, {"clock": {"began": {}, "now": 1.0}}, {"clock": 7}),
+        *({"clock": {"began": began, "now": 1.0, **SYNCHRONISED}} for began in (math.nan, 2.0)),
+    ],
 )
 def test_an_answer_without_sense_says_nothing_of_a_clock(answer: dict[str, Any] | None) -> None:
     """It is the host's, so it may be anything."""

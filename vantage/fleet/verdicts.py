@@ -35,11 +35,15 @@ class Account:
 
 
 def account_of(answer: Mapping[str, Any] | None) -> Account | None:
-    """What a host's answer says of its clock; None if it says nothing, or nothing that can be read."""
+    """What a host's answer says of its clock; None if it says nothing, or nothing that can be.
+
+    JSON may have NaN, which is near all clocks and far from all: by it a host would speak against others.
+    """
     try:
-        return build((answer or {}).get("clock"), Account, where="clock")
+        account = build((answer or {}).get("clock"), Account, where="clock")
     except UsageError:
         return None
+    return account if account.began <= account.now else None
 
 
 def offset(account: Account, start: str, end: str) -> Interval:
@@ -122,7 +126,7 @@ def _note(seen: _Seen, event: str, data: Mapping[str, Any]) -> None:
         if isinstance(facts, Mapping):
             if isinstance(result := facts.get("fleet_result"), Mapping):
                 seen.result = result
-            seen.note = str(facts.get("fleet_note") or seen.note).strip()
+            seen.note = scrub(str(facts.get("fleet_note") or seen.note), most=MOST_CHARACTERS)
         if all(seen.command) and (account := account_of(seen.result)) is not None:
             seen.offset = offset(account, *seen.command)
     if event in ("runner_on_failed", "runner_on_ok"):
