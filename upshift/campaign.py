@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.evidence import Inspection, inspect_campaign
 from analysis.evidence.sources import inspect_capture
-from core.errors import AskedToStopError, PlaceError, UpshiftError, UsageError, use_one_of
+from core.errors import AskedToStopError, PlaceError, UpshiftError, UsageError
 from core.files import disk
 from core.files.disk import check_free, check_room
 from core.system import signals
@@ -35,7 +35,7 @@ from downloader.limits.disk import check_start
 from downloader.schedule.schedule import State
 from downloader.schedule.slots import SharedPlan
 from upshift.run_options import RunOptions
-from upshift.shared_plan import initial_windows, shared_plan
+from upshift.shared_plan import initial_windows, require_known, shared_plan
 
 if TYPE_CHECKING:
     from vantage.lab.lab import Lab
@@ -64,7 +64,10 @@ def run_file(
     end = None if options.until is None else parse_time(options.until, where="--until", now=time.time())
     run_as = None if options.client_user is None else user_of(options.client_user, where="--client-user")
     campaign = load(path, options.host_file)
-    vantage_points = _chosen(campaign, options.vantage) if options.vantage else None
+    vantage_points = tuple(options.vantage or ()) or None
+    # A lab's are looked up in its topology, and a file without any takes all names.
+    if vantage_points and campaign.topology is None and campaign.vantage_points:
+        require_known(vantage_points, campaign.vantage_points, whose="the campaign", where="--vantage")
     given: dict[str, Any] = {"order": options.order, "vantage_points": vantage_points, "isolation": options.isolation}
     campaign = replace(campaign, **{name: value for name, value in given.items() if value is not None})
     if options.stop_when:
@@ -91,18 +94,6 @@ def run_file(
             run_as=run_as,
         )
         return _run(session, here, let_cpus_sleep=options.let_cpus_sleep)
-
-
-def _chosen(campaign: Campaign, names: Sequence[str]) -> tuple[str, ...]:
-    """The vantage points of --vantage. A lab's are looked up in its topology; a file without any takes all names."""
-    for name in names:
-        if campaign.topology is None and campaign.vantage_points and name not in campaign.vantage_points:
-            raise UsageError(
-                f"the campaign has no vantage point {name!r}",
-                where="--vantage",
-                remedy=use_one_of(name, campaign.vantage_points),
-            )
-    return tuple(names)
 
 
 def _names_beside() -> list[str]:

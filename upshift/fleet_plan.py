@@ -34,10 +34,8 @@ def planned(fleet: Fleet) -> SharedPlan:
     Raises:
         UsageError: a campaign in a lab, other vantage points than the inventory's hosts, or a slot that is too short.
     """
-    path = Path(fleet.required("campaign_file", "the campaign's file"))
-    if not path.is_file():
-        raise not_found(path, "campaign file")
-    campaign = load(path)
+    campaign = load(_campaign_file(fleet))
+    path = campaign.path
     if campaign.topology is not None:
         raise UsageError(
             "a campaign in a lab has its vantage points there", where=f"{path}: field lab", remedy="leave lab out"
@@ -51,16 +49,26 @@ def planned(fleet: Fleet) -> SharedPlan:
             remedy='leave it out, or use isolation = "host"',
         )
     _check_names(campaign, fleet)
-    targets = targets_file(fleet, campaign)
+    targets = targets_file(fleet)
     plan = shared_plan(replace(campaign, targets=targets), hosts=True)
     check_budgets(campaign, plan.targets, vantage_points=len(plan.vantage_points))
     on_hosts = f"targets{Path(targets).suffix}"  # the role's name for it, which is in the plan's hash
     return replace(plan, campaign=replace(plan.campaign, targets=on_hosts))
 
 
-def targets_file(fleet: Fleet, campaign: Campaign) -> str:
-    """The file of targets on this machine."""
-    return fleet.shared("campaign_targets") or str((campaign.path.parent / campaign.targets).resolve())
+def _campaign_file(fleet: Fleet) -> Path:
+    path = Path(fleet.required("campaign_file", "the campaign's file"))
+    if not path.is_file():
+        raise not_found(path, "campaign file")
+    return path
+
+
+def targets_file(fleet: Fleet) -> str:
+    """The file of targets on this machine: the inventory's, else the one that the campaign's file names."""
+    if given := fleet.shared("campaign_targets"):
+        return given
+    path = _campaign_file(fleet)
+    return str((path.parent / load(path).targets).resolve())
 
 
 def own_block_lists(campaign: Campaign) -> list[str]:

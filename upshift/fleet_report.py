@@ -51,19 +51,24 @@ def named(host: str, fault: str) -> str:
     return fault.removeprefix(f"{host}: ").removeprefix(f"{host} ").removeprefix("upshift: ")
 
 
+def failed(verdicts: Mapping[str, HostVerdict]) -> dict[str, str]:
+    """Host -> its fault, for those that failed."""
+    return {host: verdict.fault for host, verdict in verdicts.items() if verdict.fault is not None}
+
+
 def require_all(verdicts: Mapping[str, HostVerdict], *, campaign: str | None = None) -> None:
     """Raises IncompleteError that names the hosts that failed; UsageError for a campaign that none of them has."""
-    failed = {host: verdict.fault for host, verdict in verdicts.items() if verdict.fault is not None}
-    if not failed:
+    faults = failed(verdicts)
+    if not faults:
         return
-    if len(failed) == len(verdicts) and all(f"no campaign {campaign}" in fault for fault in failed.values()):
+    if len(faults) == len(verdicts) and all(f"no campaign {campaign}" in fault for fault in faults.values()):
         raise UsageError(
             f"no host has a campaign {campaign}",
             where="--campaign",
             remedy="name one that upshift fleet run has started",
         )
     raise IncompleteError(
-        f"{len(failed)} of {len(verdicts)} hosts failed: {', '.join(failed)}",
+        f"{len(faults)} of {len(verdicts)} hosts failed: {', '.join(faults)}",
         remedy="run the same command again once they are repaired",
     )
 

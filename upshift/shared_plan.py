@@ -41,13 +41,17 @@ def shared_plan(campaign: Campaign, here: str | None = None, *, hosts: bool = Fa
     else:
         topology = topology_of(campaign, campaign.topology)
         names, targets, truth = _names(campaign, topology), _targets(campaign, topology), _truth(topology)
-    if here is not None and here not in names:
-        raise UsageError(
-            f"the campaign has no vantage point {here!r}", where=str(campaign.path), remedy=use_one_of(here, names)
-        )
     if here is None:
         return share(campaign, targets, names, names[:1] if hosts else names, truth)
+    require_known((here,), names, whose="the campaign", where=str(campaign.path))
     return share(campaign, targets, names, (here,), truth)
+
+
+def require_known(names: Sequence[str], known: Sequence[str], *, whose: str, where: str) -> None:
+    """Raises UsageError for the first name that is none of the known vantage points."""
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{whose} has no vantage point {name!r}", where=where, remedy=use_one_of(name, known))
 
 
 def topology_of(campaign: Campaign, name: str) -> Topology:
@@ -63,13 +67,7 @@ def topology_of(campaign: Campaign, name: str) -> Topology:
 
 def _names(campaign: Campaign, topology: Topology) -> tuple[str, ...]:
     known = tuple(vantage.name for vantage in topology.vantage)
-    for name in campaign.vantage_points:
-        if name not in known:
-            raise UsageError(
-                f"the lab {topology.name} has no vantage point {name!r}",
-                where=str(campaign.path),
-                remedy=use_one_of(name, known),
-            )
+    require_known(campaign.vantage_points, known, whose=f"the lab {topology.name}", where=str(campaign.path))
     return campaign.vantage_points or known
 
 

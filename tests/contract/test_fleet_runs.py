@@ -18,6 +18,7 @@ import pytest
 
 from core.errors import PlaceError, UsageError
 from core.system import signals
+from downloader.control.stop_pause import pause_requested, request_pause
 from vantage.fleet import runs
 from vantage.fleet.inventory import open_fleet
 
@@ -62,6 +63,8 @@ def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("UPSHIFT_STATE_DIR", str(tmp_path / "state"))
     return folder
 
+
+OURS = runs.files()
 
 LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
 
@@ -118,6 +121,26 @@ def test_a_host_with_another_processor_is_one_sentence(
     path = inventory(tmp_path, {"a": LOCAL})
     found = runs.on_hosts(runs.Task(playbook="check"), path, ["a"], progress=None)
     assert found["a"].fault == "a has another processor, aarch64: vantage points are x86_64"
+
+
+def test_a_pause_ends_as_the_last_command_says(ours: Path, tmp_path: Path) -> None:
+    """Also where another one is over, or would end earlier: its file stays until somebody lets the campaign go on."""
+    (ours / "playbooks" / "pause.yml").write_text((OURS / "playbooks" / "pause.yml").read_text())
+    (ours / "playbooks" / "roles").symlink_to(ours / "roles")
+    results = tmp_path / "week" / "results"
+    (results / "vantage" / "a").mkdir(parents=True)
+    (results / "vantage" / "a" / "journal.sqlite").touch()
+    (tmp_path / "week" / "campaign.toml").touch()
+    path = inventory(tmp_path, {"a": {**LOCAL, "ansible_become": False}})
+    host = {"campaign_name": "week", "campaign_folder": str(results.parent)}
+    host["campaign_as_upshift"] = f"{sys.executable} -m upshift"
+    request_pause(results, 1.0, 2.0)
+    for until in ("6 h", ""):
+        variables = {**host, "campaign_paused": True, "campaign_pause_until": until}
+        [found] = runs.on_hosts(runs.Task(playbook="pause", variables=variables), path, ["a"], progress=None).values()
+        assert (found.fault, found.changed) == (None, 1)
+        pause = pause_requested(results, time.time())
+        assert pause is not None and (pause.until is not None) == bool(until)
 
 
 def test_what_is_kept_on_disk_is_little_and_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,6 +156,17 @@ def test_what_force_overrides_is_named(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().err == "upshift: --force: a runs although NAT: it cannot translate\n"
 
 
+def test_what_a_host_was_not_told_is_not_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two hosts are left out for their clocks, and do not do what they are asked."""
+    away = HostVerdict(fault="b: disk full")
+    monkeypatch.setattr(commands, "play", lambda *_, **__: {"a": HostVerdict(fault=None), "b": away})
+    commands._pause(fleet(tmp_path / "hosts.yml", "a", "b"), "week", ["a", "b"], as_json=None)
+    said = "upshift: paused until upshift fleet resume: a\nupshift: b could not be paused: disk full\n"
+    assert capsys.readouterr().err == said
+
+
 def test_exit_codes_tell_failures_from_wrong_input() -> None:
     good, bad = HostVerdict(fault=None), HostVerdict(fault="it is on fire")
     fleet_report.require_all({"a": good})
@@ -268,6 +279,17 @@ def test_the_plan_is_that_of_the_hosts(tmp_path: Path) -> None:
     assert found.digest == fleet_plan.planned(fleet(tmp_path / "hosts.yml", "a", "b", campaign_file="f.toml")).digest
 
 
+def test_targets_have_any_name(tmp_path: Path) -> None:
+    """As the campaign's file has it, where the inventory says nothing; what hosts call them is another thing."""
+    path = campaign(tmp_path)
+    path.write_text(path.read_text().replace("targets.csv", "sites/mine.csv"))
+    (tmp_path / "sites").mkdir()
+    (tmp_path / "targets.csv").rename(tmp_path / "sites" / "mine.csv")
+    found = fleet(tmp_path / "hosts.yml", "a", "b", campaign_file="f.toml")
+    assert fleet_plan.planned(found).campaign.targets == "targets.csv"
+    assert fleet_plan.targets_file(found) == str(tmp_path / "sites" / "mine.csv")
+
+
 def test_no_block_list_of_a_campaign_is_lost_on_a_host(tmp_path: Path) -> None:
     path = campaign(tmp_path)
     for name in ("uni", "cert"):
@@ -360,6 +382,9 @@ def test_what_stays_on_a_host_is_told(capsys: pytest.CaptureFixture[str]) -> Non
     found = verdicts(["a"], [note, {"event": "playbook_on_stats", "event_data": {"processed": {"a": 1}}}])
     fleet_report.show(found, as_json=False, done="taken away")
     assert "taken away; b, c stay" in capsys.readouterr().out
+    answer = {"ansible_facts": {"fleet_note": "\x1b]0;owned\x07\x1b[2Jno\n" + "x" * 2000}}
+    [stays] = verdicts(["a"], [event("runner_on_ok", "a", answer), stats(processed={"a": 1})]).values()
+    assert stays.note.isprintable() and len(stays.note) <= 600
 
 
 def test_another_plan_on_a_host_is_refused(tmp_path: Path) -> None:

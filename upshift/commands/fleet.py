@@ -73,13 +73,16 @@ def run(
     ready |= {host: replace(ready[host], fault=fault) for host, fault in others.items()}
     able = tuple(host for host, verdict in ready.items() if verdict.fault is None)
     if left := tuple(host for host, verdict in ready.items() if host not in able and not verdict.unreachable):
-        hand_over(replace(fleet, selected=left), opt_outs, as_json=json)
+        told = hand_over(replace(fleet, selected=left), opt_outs, as_json=json)
+        for host, fault in fleet_report.failed(told).items():
+            why = f"{ready[host].fault}; it did not get the opt-outs: {fleet_report.named(host, fault)}"
+            ready[host] = replace(ready[host], fault=why)
         wrong = clock_faults(ready, fleet.hosts).keys() & fleet_report.running(known)
         _pause(fleet, name, wrong.intersection(left), as_json=json)
     variables = {
         "campaign_name": name,
         "campaign_file": fleet.shared("campaign_file"),
-        "campaign_targets": fleet_plan.targets_file(fleet, plan.campaign),
+        "campaign_targets": fleet_plan.targets_file(fleet),
         "campaign_opt_out": str(opt_outs),
         "campaign_own_block_lists": own_lists,
         "campaign_plan_sha256": plan.digest,
@@ -190,10 +193,15 @@ def _look_after(fleet: Fleet, name: str, states: Mapping[str, HostVerdict], name
 
 def _pause(fleet: Fleet, name: str, hosts: Collection[str], *, as_json: bool | None) -> None:
     """Lets no measurement run start on these hosts until `upshift fleet resume`."""
-    if hosts:
-        variables = {"campaign_name": name, "campaign_paused": True}
-        play("pause", replace(fleet, selected=tuple(hosts)), variables, as_json=as_json)
-        typer.echo(f"upshift: paused until upshift fleet resume: {', '.join(sorted(hosts))}", err=True)
+    if not hosts:
+        return
+    variables = {"campaign_name": name, "campaign_paused": True}
+    verdicts = play("pause", replace(fleet, selected=tuple(hosts)), variables, as_json=as_json)
+    failed = fleet_report.failed(verdicts)
+    if paused := sorted(verdicts.keys() - failed):
+        typer.echo(f"upshift: paused until upshift fleet resume: {', '.join(paused)}", err=True)
+    for host, fault in failed.items():
+        typer.echo(f"upshift: {host} could not be paused: {fleet_report.named(host, fault)}", err=True)
 
 
 def _opt_outs(fleet: Fleet) -> Path:
