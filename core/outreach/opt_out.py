@@ -32,8 +32,9 @@ _MOST_WAIT_S = 30.0
 
 
 def parts(lines: Iterable[str]) -> list[str]:
-    """The entries of a list, each once, without comments."""
-    return list(dict.fromkeys(entry for line in lines if (entry := line.partition("#")[0].strip())))
+    """The entries of a list, each once, without comments and the byte order mark that some editors write."""
+    entries = (line.removeprefix("\ufeff").partition("#")[0].strip() for line in lines)
+    return list(dict.fromkeys(filter(None, entries)))
 
 
 def listed(path: Path) -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
+import re
 import subprocess
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
@@ -146,6 +146,13 @@ def test_hosts_that_share_an_uplink_address_are_named() -> None:
         "b": ["uplink: a has the same address, 198.18.0.1"],
         "c": [],
     }
+
+
+def test_networks_of_their_own_may_have_the_same_addresses() -> None:
+    hosts = {"a": host("a", "198.18.1.1")} | {name: host(name, "198.18.2.1") for name in "bc"}
+    same = answer(addresses=("192.168.178.20",))
+    assert lacks({"a": same, "b": same}, hosts, "netns") == {"a": [], "b": []}
+    assert lacks({"b": same, "c": same}, hosts, "netns")["b"] == ["uplink: c has the same address, 192.168.178.20"]
 
 
 def test_what_force_overrides_is_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -294,29 +301,24 @@ def test_no_block_list_of_a_campaign_is_lost_on_a_host(tmp_path: Path) -> None:
     path = campaign(tmp_path)
     for name in ("uni", "cert"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "blocks.txt").write_text(f"{name}.example\n")
+        (tmp_path / name / "blocks.txt").write_text(f"\ufeff{name}.example\n")
     (tmp_path / "own.txt").write_text("own.example\n")
     (tmp_path / "asked.txt").write_text("asked.example\n")
     path.write_text('block_lists = ["own.txt"]\nopt_out = "asked.txt"\n' + path.read_text())
     own = fleet_plan.own_block_lists(load(path))
     assert own == [str(tmp_path / "own.txt"), str(tmp_path / "asked.txt")]
-    known = {
-        "campaign_own_block_lists": own,
-        "campaign_block_lists": [str(tmp_path / name / "blocks.txt") for name in ("uni", "cert")],
-        "campaign_targets_name": "targets.csv",
-        "campaign_folder": str(tmp_path),
-    }
+    given = ["uni/blocks.txt", str(tmp_path / "cert" / "blocks.txt")]
+    known = {"campaign_own_block_lists": own, "campaign_block_lists": given, "inventory_dir": str(tmp_path)}
     role = runs.files() / "roles" / "campaign"
     env = jinja2.Environment(loader=jinja2.FileSystemLoader(role / "templates"), trim_blocks=True, autoescape=False)
-    env.filters |= {"hash": lambda text, _: hashlib.sha256(text.encode()).hexdigest(), "to_json": json.dumps}
-    env.filters["basename"] = lambda text: Path(text).name
-    tasks = yaml.safe_load((role / "tasks" / "files.yml").read_text())
-    [copy] = [task["ansible.builtin.copy"] for task in tasks if task["name"] == "Copy block lists"]
-    [loop] = [task["loop"] for task in tasks if task["name"] == "Copy block lists"]
-    (tmp_path / "blocks").mkdir()
-    for item in env.compile_expression(loop.strip("{} "))(known):
-        Path(env.from_string(copy["dest"]).render(known, item=item)).write_text(Path(item).read_text())
-    (tmp_path / "host.toml").write_text(env.get_template("host.toml.j2").render(known))
+    env.filters |= {"basename": lambda text: Path(text).name, "to_json": json.dumps}
+    env.filters["regex_replace"] = lambda text, old, new: re.sub(old, new, text)
+    env.globals["lookup"] = lambda _, name: Path(name).read_text()
+    expression = yaml.safe_load((role / "vars" / "main.yml").read_text())["campaign_lists"]
+    known["campaign_lists"] = env.compile_expression(expression.strip("{} "))(known)
+    for name in ("host.toml", "blocks.txt"):
+        (tmp_path / name).write_text(env.get_template(f"{name}.j2").render(known, campaign_targets_name="targets.csv"))
+    assert "\ufeff" not in (tmp_path / "blocks.txt").read_text(), "no editor's mark in the middle"
     lists = block_lists(replace(load(path, tmp_path / "host.toml"), opt_out=None))
     for name in ("own", "asked", "uni", "cert"):
         with pytest.raises(BlockedError):
