@@ -239,13 +239,16 @@ def test_a_playbook_that_cannot_start_says_why(tmp_path: Path, ours: Path) -> No
 
 
 def test_an_inventory_is_read_with_its_templates_and_limits(tmp_path: Path) -> None:
-    hosts = {f"v{number}": {"ansible_host": f"198.18.7.{number}"} for number in (1, 2, 3)}
+    """Hosts behind one address have ports of their own."""
+    hosts: dict[str, object] = {f"v{number}": {"ansible_host": f"198.18.7.{number}"} for number in (1, 2)}
+    hosts["v3"] = {"ansible_ssh_host": "198.18.7.1", "ansible_ssh_port": 2203}
     path = inventory(
         tmp_path, {**hosts, "here": {"ansible_connection": "local"}}, campaign_file="{{ inventory_dir }}/c.toml"
     )
     found = open_fleet(path, None)
     assert list(found.hosts) == ["here", "v1", "v2", "v3"] and found.selected == tuple(found.hosts)
     assert (found.hosts["v1"].address, found.hosts["here"].address) == ("198.18.7.1", "local")
+    assert (found.hosts["v3"].address, found.hosts["v3"].port) == ("198.18.7.1", 2203)
     assert found.shared("campaign_file") == str(tmp_path / "c.toml") and found.campaign() == "c"
     assert open_fleet(path, "v1,v2,v3,!v2").selected == ("v1", "v3")
     with pytest.raises(UsageError, match="'v9' leaves no host"):
@@ -266,7 +269,7 @@ def test_captures_that_stay_on_hosts_are_not_removed(tmp_path: Path) -> None:
         pytest.param("others: {hosts: {a: {}}}", "no hosts in the group vantage", marks=pytest.mark.soak),
         ("vantage: {hosts: [", "hosts.yml"),
         (
-            "vantage: {hosts: {a: {ansible_host: 198.18.7.1}, b: {ansible_host: 198.18.7.1, ansible_port: 24}}}",
+            "vantage: {hosts: {a: {ansible_host: 198.18.7.1}, b: {ansible_ssh_host: 198.18.7.1, ansible_port: 22}}}",
             "the hosts a and b both have the address 198.18.7.1",
         ),
         (

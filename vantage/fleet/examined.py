@@ -4,16 +4,20 @@ Pure.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
+from core.reach import is_allowed
 from core.system.this_host import MOST_APART_S
-from core.untrusted import scrub
+from core.untrusted import is_address, scrub
 from vantage.fleet.inventory import Host
 from vantage.fleet.verdicts import MOST_CHARACTERS, Account, HostVerdict, Interval, account_of
 
 _CLOCK, _NAT = "time of day", "NAT"
 """Findings that some fleets do without."""
+
+_ANYBODYS = tuple(map(ipaddress.ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")))
 
 _UNREADABLE = "its doctor's answer cannot be read: provision it again, with the Upshift of this machine"
 
@@ -28,7 +32,7 @@ def lacks(
         isolation: of the campaign; only `netns` needs address translation.
     """
     against: dict[str, list[str]] = {}
-    holders: dict[str, list[str]] = {}
+    holders: dict[tuple[str, str], list[str]] = {}
     for name, document in documents.items():
         try:
             against[name] = _findings(document, hosts[name], isolation)
@@ -36,13 +40,20 @@ def lacks(
         except (AttributeError, KeyError, TypeError):  # it is the host's, so it may be anything
             against[name], addresses = [_UNREADABLE], set()
         for address in sorted(addresses):
-            holders.setdefault(address, []).append(name)
-    for address, names in holders.items():
+            holders.setdefault((address, hosts[name].address if _is_anybodys(address) else ""), []).append(name)
+    for (address, _), names in holders.items():
         for name in names:
             others = [other for other in names if other != name]
             if others:
                 against[name].append(f"uplink: {', '.join(others)} has the same address, {address}")
     return against
+
+
+def _is_anybodys(address: str) -> bool:
+    """Whether hosts of different networks may have it (RFC 1918, 6598): then it tells two hosts apart, or makes them
+    one, only where both are reached by the same address.
+    """
+    return is_address(address) and is_allowed(address, _ANYBODYS)
 
 
 def campaigns_beside(document: Mapping[str, Any], campaign: str) -> list[str]:

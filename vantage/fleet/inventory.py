@@ -28,6 +28,9 @@ SHARED = (*PATHS, "campaign_name", "campaign_isolation", "collect_without_captur
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
+_SSH = "plugin_type='connection', plugin_name='ssh'"
+"""Of Ansible's own look-up of a connection's options, which knows all their names."""
+
 _SELECTED, _OURS = "fleet_selected", "fleet_ours"
 
 _INSIDE = {"hosts": "hosts", "vars": "vars", "children": "groups"}
@@ -44,6 +47,7 @@ class Host:
     name: str
     address: str
     """As the inventory has it: an address or a name; `local` for this machine."""
+    port: int = 22
     trusted_clock: bool
     variables: Mapping[str, Any]
     """The values of `SHARED`."""
@@ -55,7 +59,7 @@ class Fleet:
 
     path: Path
     hosts: Mapping[str, Host]
-    """All, in the inventory's order."""
+    """All, in order of name."""
     selected: tuple[str, ...]
     """Those that `--limit` leaves."""
     password: str = field(default="", repr=False)
@@ -127,7 +131,7 @@ def open_fleet(inventory: Path, limit: str | None, *, ask: bool = False) -> Flee
         raise not_found(inventory, "inventory", remedy="name one by -i, or make one: upshift fleet init DIR")
     expressions = {name: f"{{{{ {name} | default('', true) }}}}" for name in SHARED}
     expressions |= {
-        "address": "{{ ansible_host | default(inventory_hostname, true) }}",
+        "address": f"{{{{ query('ansible.builtin.config', 'host', 'port', {_SSH}) | map('default', 22, true) }}}}",
         "connection": "{{ ansible_connection | default('ssh', true) }}",
         "clock": "{{ vantage_clock | default('', true) }}",
     }
@@ -148,7 +152,8 @@ def open_fleet(inventory: Path, limit: str | None, *, ask: bool = False) -> Flee
     hosts = {
         name: Host(
             name=name,
-            address=LOCAL if own["connection"] == LOCAL else str(own["address"]),
+            address=LOCAL if own["connection"] == LOCAL else str(own["address"][0]),
+            port=int(own["address"][1]),
             trusted_clock=own["clock"] == "trusted",
             variables={key: own[key] for key in SHARED},
         )
@@ -196,10 +201,13 @@ def _empty(inventory: Path, events: Sequence[Mapping[str, Any]]) -> UsageError:
 
 
 def _check_addresses(inventory: Path, hosts: Mapping[str, Host]) -> None:
-    """Two vantage points with one address are one host, and would disturb each other."""
-    seen: dict[str, str] = {}
+    """Two vantage points with one address are one host, and would disturb each other.
+
+    Another port may lead to another host: behind a router, or by a tunnel.
+    """
+    seen: dict[tuple[str, int], str] = {}
     for host in hosts.values():
-        if (other := seen.setdefault(host.address.lower(), host.name)) != host.name:
+        if (other := seen.setdefault((host.address.lower(), host.port), host.name)) != host.name:
             which = "are this machine" if host.address == LOCAL else f"have the address {host.address}"
             raise UsageError(
                 f"the hosts {other} and {host.name} both {which}",
