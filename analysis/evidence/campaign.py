@@ -15,6 +15,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import zstandard
+
 from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.scan import in_order
 from analysis.evidence.rows import Inspected, downloads_schema
@@ -28,6 +30,7 @@ from core.files.disk import folder_lock
 from core.files.journal import JournalReader, environment, open_journals
 from core.files.schemas import build
 from core.terminal import Progress
+from core.untrusted import scrub
 
 if TYPE_CHECKING:
     from analysis.evidence.cluster import Cluster
@@ -36,6 +39,9 @@ SUPERSEDED, ENVIRONMENT = "superseded.parquet", "environment.json"
 
 _COPIED = (FILE_NAME, *BESIDE)
 """What tables and reports read besides journals and captures; the same in all folders."""
+
+_NO_ROWS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, zstandard.ZstdError)
+"""What comes of records with other fields and values than ours."""
 
 Row = TypeVar("Row")
 
@@ -136,9 +142,23 @@ class _Tables:
         self._newer: set[str] = set()
         self._treatments: dict[bool | None, int] = {True: 0, False: 0, None: 0}
         self._runs = self._void = self._kpis = self._kept = 0
+        self._at = ""
+        """The vantage point whose journal is being read."""
 
     def write(self) -> Inspection:
-        """Writes all tables."""
+        """Writes all tables. Raises UsageError that names a journal whose rows cannot be used: a host may send any."""
+        try:
+            return self._write()
+        except _NO_ROWS as error:
+            if not self._at:
+                raise
+            raise UsageError(
+                f"this journal's rows make no sense ({type(error).__name__}: {scrub(str(error))})",
+                where=str(self._journals[self._at].path),
+                remedy=f"move vantage/{self._at} away, and the others' tables are made",
+            ) from error
+
+    def _write(self) -> Inspection:
         # They are replaced in this order.
         paths = [self._folder / name for name in (ENVIRONMENT, SUPERSEDED, DOWNLOADS)]
         with disk.whole_files(*paths) as (environment_part, superseded_part, downloads_part):
@@ -173,10 +193,12 @@ class _Tables:
         """The rows of all downloads, vantage point by vantage point in the order of the plan."""
         for name, journal in self._journals.items():
             yield from self._without_journal()
+            self._at = name
             # Two readers of one stream: `in_order` holds as many runs as it has captures in progress.
             given, named = itertools.tee(_with_findings(journal, again=self._again))
             for (run, _), evidence in zip(named, self._read(given), strict=True):
                 yield from self._run(name, run, evidence)
+            self._at = ""
         yield from self._without_journal()
         self._earlier.end()
 
@@ -208,8 +230,10 @@ class _Tables:
         self._lost += [LostEvidence(path=f"vantage/{name}", why="the journal is missing") for name in sorted(gone)]
 
     def _superseded(self) -> Iterator[Superseded]:
-        for journal in self._journals.values():
+        for name, journal in self._journals.items():
+            self._at = name
             yield from journal.superseded()
+        self._at = ""
         path = self._folder / SUPERSEDED
         for row in store.each_row(path, "superseded") if path.exists() else ():
             if row["vantage"] not in self._journals:

@@ -19,6 +19,7 @@ import zstandard
 from core.domain import Download, Outcome, Superseded, VoidReason
 from core.domain.download import Counts
 from core.errors import PlaceError, UsageError, not_found
+from core.files.config import MOST_JSON_BYTES, parse_json
 from core.files.disk import check_room
 from core.files.schemas import build
 
@@ -96,6 +97,11 @@ class JournalReader:
         row = next(self._select("SELECT value FROM meta WHERE key = ?", key), None)
         return None if row is None else str(row[0])
 
+    def document(self, key: str) -> dict[str, Any]:
+        """A value that is a JSON object; an empty one where there is none. Raises UsageError for anything else."""
+        remedy = "copy it again, or move its folder away"
+        return parse_json(self.meta(key) or "{}", where=str(self.path), remedy=remedy)
+
     @property
     def db(self) -> sqlite3.Connection:
         """The open file, for tables of whoever writes it."""
@@ -107,11 +113,17 @@ class JournalReader:
         return self._version == 0
 
     def findings(self, capture: str) -> RecordedFindings | None:
-        """What an inspection right after the measurement run found in its capture; None if there was none."""
+        """What an inspection right after the measurement run found in its capture; None if there was none.
+
+        Raises ValueError or ZstdError for what nobody's journal has.
+        """
         query = "SELECT findings, dropped FROM captures WHERE path = ? AND findings NOT NULL"
         row = next(self._select(query, capture), None)
         if row is None:
             return None
+        # The size is the writer's word, and what decompresses believes it.
+        if not 0 <= zstandard.frame_content_size(row[0]) <= MOST_JSON_BYTES:
+            raise ValueError(f"findings of more than {MOST_JSON_BYTES >> 20} MiB")
         return RecordedFindings(text=zstandard.ZstdDecompressor().decompress(row[0]).decode(), dropped=bool(row[1]))
 
     def attempt(self, number: int, attempt: int) -> list[Download]:
@@ -279,12 +291,12 @@ def environment(journals: Mapping[str, JournalReader]) -> dict[str, Any]:
     """The document `environment.json`: the campaign, its plan, and the environment of each vantage point."""
     document: dict[str, Any] = {"schema": 1}
     for journal in journals.values():
-        document |= {"campaign": json.loads(journal.meta("campaign") or "{}"), "plan_sha256": journal.meta("plan_hash")}
-    places = {name: json.loads(journal.meta("environment") or "{}") for name, journal in journals.items()}
+        document |= {"campaign": journal.document("campaign"), "plan_sha256": journal.meta("plan_hash")}
+    places = {name: journal.document("environment") for name, journal in journals.items()}
     runs = {
         name: {"recorded_runs": journal.recorded_runs(), "planned_runs": journal.planned_runs()}
         for name, journal in journals.items()
     }
-    stopping = {name: json.loads(journal.meta("stopping") or "{}") for name, journal in journals.items()}
+    stopping = {name: journal.document("stopping") for name, journal in journals.items()}
     rules = {name: {**state, **runs[name]} for name, state in stopping.items() if state.get("rule")}
     return document | {"vantage_points": places} | ({"stopping": rules} if rules else {})
