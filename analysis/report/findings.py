@@ -137,7 +137,9 @@ def _shares_sentence(row: SpeedupRow, floors: Sequence[SpeedupRow]) -> str:
 
 
 def _share(share: PairShare) -> str:
-    return f"{render.percent_interval(share)} %" if share.n >= MINIMUM_PAIRS else f"{share.count} of {share.n}"
+    least = "" if share.possible in (None, share.count) else "at least "
+    amount = f"{render.percent_interval(share)} %" if share.n >= MINIMUM_PAIRS else f"{share.count} of {share.n}"
+    return least + amount
 
 
 def _duration_sentence(row: SpeedupRow) -> str:

@@ -204,7 +204,7 @@ def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 5) -> Cells:
         line = [row.comparison.name, *([row.differs_in or "–"] if has_differences else [])]
         line += [verdict_words(row), typical_interval(row.typical)]
         line += [median_text(row.median)] if detail > 1 else []
-        line += [of_domains(row, share(row.gain)), of_domains(row, share(row.lose))] if detail else []
+        line += [of_domains(row, row.gain, share), of_domains(row, row.lose, share)] if detail else []
         if detail > 2:
             line += [runs(row.faster), runs(row.slower)]
             line += [percent(row.tie), percent(row.undecided)] if open_ended else []
@@ -216,9 +216,15 @@ def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 5) -> Cells:
     return cells
 
 
-def of_domains(row: SpeedupRow, share: str) -> str:
+def of_domains(row: SpeedupRow, share: PairShare, form: Callable[[PairShare], str] = percent) -> str:
     """A share of domains that gain or lose; in brackets for two equal configurations, which differ by chance alone."""
-    return f"({share})" if row.comparison.role is Role.NOISE_FLOOR else share
+    text = or_more(share, form)
+    return f"({text})" if row.comparison.role is Role.NOISE_FLOOR else text
+
+
+def or_more(share: PairShare, form: Callable[[PairShare], str] = percent) -> str:
+    """As by `form`; `≥50` where others may be part of it, too, as censored downloads leave only bounds of them."""
+    return ("" if share.possible in (None, share.count) else "≥") + form(share)
 
 
 def part_text(speedup: float | None) -> str:
@@ -364,7 +370,7 @@ def markdown(cells: Cells) -> str:
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
     character: f"\\{character}" for character in "&%$#_{}"
 }
-_LATEX |= {"<": r"\textless{}", ">": r"\textgreater{}", "∞": r"$\infty$", "…": r"\ldots{}", "–": "--"}
+_LATEX |= {"<": r"\textless{}", ">": r"\textgreater{}", "≥": r"$\geq$", "∞": r"$\infty$", "…": r"\ldots{}", "–": "--"}
 
 
 def escape_latex(text: str) -> str:

@@ -204,6 +204,28 @@ def test_the_printed_median_is_on_its_curve(visit: Visit) -> None:
     assert visit.run("document.querySelectorAll('#cdfs .cross').length") == 12
 
 
+def test_pairs_without_any_bound_are_not_drawn_and_are_no_gain(browser: Browser, tmp_path: Path) -> None:
+    downloads = [
+        make_download(
+            domain=f"d{i}.example",
+            configuration=name,
+            last_byte_s=time_s,
+            **({} if i < 7 else {"outcome": "censored", "failure": "time_budget"}),
+        )
+        for i in range(15)
+        for name, time_s in (("BL", 2.0), ("WS", 1.0))
+    ]
+    with browser.visit(page_of(write_campaign(tmp_path, downloads))) as visit:
+        shown = visit.run("document.querySelector('#cdfs figure').textContent")
+        assert "15 domains, 15 runs; median ?" in shown and "1.42" in shown, "the axis ends at what is known"
+        assert visit.run("document.querySelectorAll('#cdfs .cross').length") == 0
+        assert visit.run("document.querySelector('#clouds path:last-of-type').getAttribute('d').split('M').length") == 8
+        gain = "document.querySelector('#speedups [data-cell=gain]').textContent"
+        assert visit.run(gain) == "≥47" and "≥47" in visit.run("document.querySelector('.forest').textContent")
+        assert search(visit, "d1") == 6 and visit.run(gain) == "≥1/6"
+        assert visit.complaints == []
+
+
 def test_limiters_can_be_chosen_and_have_a_bar(browser: Browser, tmp_path: Path) -> None:
     downloads = [make_download(domain=f"d{i}", configuration=name) for i in range(3) for name in ("BL", "WS")]
     data = dataset.load([write_campaign(tmp_path, downloads)])

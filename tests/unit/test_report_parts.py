@@ -19,7 +19,7 @@ from analysis.captures.limiter import Limiter
 from analysis.measures import costs, dataset, tables
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.limiters import LimiterRow
-from analysis.measures.rows import Median, Metric, Split, SplitBy, SplitPart
+from analysis.measures.rows import Median, Metric, PairShare, Split, SplitBy, SplitPart
 from analysis.report import campaign, checks, figures, findings, plots, points, render, series, targets
 from core.domain import Role
 from tests.terminals import on_terminal
@@ -121,11 +121,16 @@ def test_points_are_the_pairs_of_table_2(tmp_path: Path) -> None:
 
 
 def test_rounding_moves_no_pair_over_an_edge(tmp_path: Path) -> None:
-    times = {"BL": 1.000004, "WS": 1.0}
-    downloads = [make_download(configuration=name, last_byte_s=time) for name, time in times.items()]
+    times = {"a": 1.0000004, "b": 1.09502}
+    downloads = [
+        make_download(domain=domain, configuration=name, last_byte_s=time)
+        for domain, slow in times.items()
+        for name, time in (("BL", slow), ("WS", 1.0))
+    ]
     data = dataset.load([write_campaign(tmp_path / "c", downloads)])
-    (row,) = pairs_of(data).document["points"]
-    assert row[6] == pytest.approx(1.000004) and row[6] > 1, "1.000 to four digits would be a tie"
+    first, second = (row[6] for row in pairs_of(data).document["points"])
+    assert first == 1.0000004, "1.00000 would be a tie"
+    assert f"{second:.2f}" == "1.10", "1.095 would be printed as 1.09, where Table 2 has 1.10"
 
 
 def test_each_configuration_is_explained(tmp_path: Path) -> None:
@@ -192,6 +197,13 @@ def test_a_censored_pair_is_a_bound_in_the_page(tmp_path: Path) -> None:
     found = pairs_of(data)
     (row,) = found.document["points"]
     assert found.runs_left_out == 0 and row[6:8] == [10.0, None] and row[8:11] == [None, None, None]
+
+
+def test_a_share_of_which_more_may_be_part_is_a_lower_bound() -> None:
+    open_, known = PairShare(count=6, n=12, possible=8), PairShare(count=6, n=12, possible=6)
+    assert [render.or_more(share) for share in (open_, known)] == ["≥50", "50"]
+    assert render.escape_latex("≥50") == r"$\geq$50"
+    assert findings._share(open_) == "at least 50 %" and findings._share(known) == "50 %"
 
 
 def test_points_are_limited_by_whole_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

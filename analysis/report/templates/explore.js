@@ -9,7 +9,7 @@ const REACHES = [
   [2, [0.5, 0.7, 1, 1.4, 2]],
   [3, [0.4, 0.6, 1, 1.5, 2.5]],
   [4, [0.25, 0.5, 1, 2, 4]],
-  [16, [0.0625, 0.25, 1, 4, 16]],
+  [16, [0.1, 0.3, 1, 3, 10]],
 ];
 const INSIDE = 0.98;
 const PATHS = {
@@ -46,7 +46,8 @@ const speedup = (row) => {
   const value = row[FIRST_PART + Number(part)];
   return value === null ? null : [value, value];
 };
-// A bound is drawn where it is; the tip tells that it is one.
+// A bound is drawn where it is; the tip tells that it is one. Of two censored downloads there is none.
+const isPlaced = (value) => value !== null && (value[0] > 0 || value[1] < Infinity);
 const placeOf = ([low, high]) => (low > 0 ? low : high);
 const words = ([low, high]) => (low === high ? short(low) : high === Infinity ? `above ${short(low)}` : `below ${short(high)}`);
 const describe = (row, value) =>
@@ -93,7 +94,7 @@ const noteOf = (pairs) => {
 };
 
 const speedupAxis = () => {
-  const far = data.points.map(speedup).filter(Boolean).map((value) => Math.exp(Math.abs(Math.log(placeOf(value)))));
+  const far = data.points.map(speedup).filter(isPlaced).map((value) => Math.exp(Math.abs(Math.log(placeOf(value)))));
   far.sort((a, b) => a - b);
   const farthest = far[Math.floor(INSIDE * (far.length - 1))] ?? 1;
   const [reach, ticks] = REACHES.find(([value]) => value >= farthest) ?? REACHES.at(-1);
@@ -101,7 +102,7 @@ const speedupAxis = () => {
 };
 
 const distribution = (panel, rows, look) => {
-  const values = rows.map((row) => [speedup(row), row]).filter(([value]) => value);
+  const values = rows.map((row) => [speedup(row), row]).filter(([value]) => isPlaced(value));
   values.sort((a, b) => placeOf(a[0]) - placeOf(b[0]));
   if (!values.length) return;
   const points = values.map(([value, row], index) => {
@@ -111,7 +112,8 @@ const distribution = (panel, rows, look) => {
   panel.line([[points[0][0], 0, ""], ...points], { ...look, steps: true });
   if (!look.text) return;
   // The printed median counts each domain once, the curve each pair: its place on the curve is not at one half.
-  const at = medianOf(values.map(([value, row]) => [row, placeOf(value)]));
+  const [at, most] = medians(rows.map((row) => [row, speedup(row)]));
+  if (at !== most) return;
   const share = values.filter(([value]) => placeOf(value) <= at).length / values.length;
   panel.cross(at, share, { ...look, tip: `median of the domains: ${short(at)}` });
 };
@@ -130,6 +132,7 @@ const drawPanels = () => {
   clouds.replaceChildren();
   data.comparisons.forEach((comparison, index) => {
     const rows = keptOf[index].filter(speedup);
+    const isDrawn = (row) => isPlaced(speedup(row));
     if (!data.points.some((row) => row[COMPARISON] === index)) return;
     const head = { title: comparison.name, note: noteOf(rows.map((row) => [row, speedup(row)])) };
     const cdf = new Panel(cdfs, { ...head, x: across, y: shares });
@@ -140,13 +143,13 @@ const drawPanels = () => {
     for (const [, number, members] of groupsOf(rows)) {
       const look = { stroke: colour(number), dash: DASHES[number % DASHES.length], text: true };
       distribution(cdf, members, look);
-      const dots = members.filter((row) => path(row) > 0).map((row) => {
+      const dots = members.filter((row) => path(row) > 0 && isDrawn(row)).map((row) => {
         const value = speedup(row);
         return [path(row), placeOf(value), `${describe(row, value)} · ${label} ${short(path(row))}`];
       });
       cloud.dots(dots, look);
     }
-    if (!rows.length) [cdf, cloud].forEach((panel) => panel.say("nothing here"));
+    if (!rows.some(isDrawn)) [cdf, cloud].forEach((panel) => panel.say("nothing here"));
   });
   const named = groupsOf(kept).map(([name, number]) => [name, number]);
   for (const place of document.querySelectorAll("[data-drawn]")) legend(place, controls.colour.value ? named : []);
@@ -162,6 +165,11 @@ const binOf = ([low, high]) => {
   const last = low === high ? first : data.bins.filter((edge) => edge < high).length;
   return first === last ? first : null;
 };
+// `≥` where others may be among them, too: `test` says of a domain whether it surely is, and whether it may be.
+const orMore = (domains, test) => {
+  const [sure, possible] = [0, 1].map((at) => domains.filter((bounds) => test(bounds)[at]).length);
+  return (possible > sure ? "≥" : "") + percent(sure, domains.length);
+};
 const MARGIN = 1.02; // what counts as a gain, and its inverse as a loss
 const countedAgain = (pairs) => {
   const sides = pairs.map(([, bounds]) => sideOf(bounds));
@@ -173,8 +181,8 @@ const countedAgain = (pairs) => {
     if (kind === "n") return [String(pairs.length)];
     if (kind === "median") return [medianText(pairs)];
     if (kind === "domains") return [String(ofDomains.length)];
-    if (kind === "gain") return [percent(ofDomains.filter(([low]) => low >= MARGIN).length, ofDomains.length)];
-    if (kind === "lose") return [percent(ofDomains.filter(([, high]) => high <= 1 / MARGIN).length, ofDomains.length)];
+    if (kind === "gain") return [orMore(ofDomains, ([low, high]) => [low >= MARGIN, high >= MARGIN])];
+    if (kind === "lose") return [orMore(ofDomains, ([low, high]) => [high <= 1 / MARGIN, low <= 1 / MARGIN])];
     if (kind === "bin" || ["faster", "slower", "undecided"].includes(kind)) {
       const count = kind === "bin" ? among(bins, Number(cell.dataset.bin)) : among(sides, kind);
       return [percent(count, pairs.length), 0.6 * Math.sqrt(count / Math.max(pairs.length, 1))];
