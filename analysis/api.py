@@ -274,7 +274,7 @@ class Tables:
 
     def _show_dose(self, to: Console) -> None:
         full = render.dose_cells(self.dose)
-        title = "Table 2 by dose: runs in which the option took effect, and those in which it could not"
+        title = "Table 2 by dose: runs in which the option took effect, and those in which it did not"
         terminal.print_table(to, (full, [[line[0], *line[2:]] for line in full]), title=title, words=_WORDS)
 
 

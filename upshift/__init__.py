@@ -23,7 +23,7 @@ __all__ = ["__version__", "packets", "pairs", "read"]
 
 
 def read(folder: str | os.PathLike[str]) -> pa.Table:
-    """Every planned download of a campaign's folder with its KPIs; docs/data-dictionary.md has the columns.
+    """Every planned download of a campaign's folder with its KPIs; docs/reference/data-dictionary.md has the columns.
 
     Raises:
         UsageError: the folder has no `downloads.parquet`, or one of another version.

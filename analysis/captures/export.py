@@ -28,14 +28,14 @@ CONNECTION_KIND = "connections"
 """Kind of the Parquet table with one row per connection and its KPIs."""
 
 IDENTITY = (
-    ("capture", str, "path of the capture, as given"),
-    ("connection", int, "index in the capture"),
-    ("protocol", str, "tcp or quic"),
+    ("capture", str, ""),
+    ("connection", int, ""),
+    ("protocol", str, ""),
     ("client_ip", str, ""),
     ("client_port", int, ""),
     ("server_ip", str, ""),
     ("server_port", int, ""),
-    ("started_at", float, "s since 1970-01-01 UTC, first packet"),
+    ("started_at", float, "s since 1970-01-01 UTC"),
 )
 """Columns in front of the KPIs: name, type, unit."""
 

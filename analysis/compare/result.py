@@ -7,16 +7,14 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from analysis.compare.changes import Change, ChangedQuantity, ChangeVerdict, busy, changes, units
 from analysis.measures import dataset
-from analysis.measures.dataset import Dataset
+from analysis.measures.dataset import Dataset, dates
 from analysis.measures.folders import DOWNLOADS
 from analysis.measures.rows import MINIMUM_DOMAINS, Metric
 from analysis.measures.selection import DEFAULT, Selection
@@ -78,19 +76,16 @@ class _Contents:
 
     @classmethod
     def of(cls, data: Dataset) -> _Contents:
-        times: list[float] = []
         targets: set[tuple[str, str]] = set()
         versions: dict[str, set[str]] = {}
-        names = ("started_at", "domain", "url", "client", "client_version")
+        names = ("domain", "url", "client", "client_version")
         for folder in data.folders:
             for batch in store.scan(folder.path / DOWNLOADS, "downloads", names):
-                times += pc.min_max(batch["started_at"]).as_py().values()
                 targets |= _different(batch, "domain", "url")
                 for client, version in _different(batch, "client", "client_version"):
                     if version is not None:
                         versions.setdefault(client, set()).add(version)
-        first, last = (datetime.fromtimestamp(t, tz=UTC).strftime("%Y-%m-%d %H:%M") for t in (min(times), max(times)))
-        return cls(dates=f"{first} to {last}", targets=targets, versions=versions)
+        return cls(dates=dates(data.started_at()), targets=targets, versions=versions)
 
 
 def _different(batch: pa.RecordBatch, *names: str) -> set[Any]:

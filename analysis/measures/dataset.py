@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -181,6 +182,8 @@ class Dataset:
         return changed
 
 
+_YEAR_10000 = 253_402_300_800.0
+"""Where the calendar ends [Unix time, s]."""
 _FLAG = {1: True, 0: False, -1: None}
 
 
@@ -325,6 +328,13 @@ def _started_at(sources: Sequence[Source]) -> Floats:
     batches = (batch["started_at"] for source in sources for batch in source(["started_at"]))
     # Also without any download.
     return np.concatenate([np.empty(0), *(column.to_numpy(zero_copy_only=False) for column in batches)])
+
+
+def dates(times: Floats) -> str:
+    """`2026-11-22 16:00 to 2026-11-23 04:10`: first and last of Unix times [s], in UTC; `?` if none is a date."""
+    known = times[(times >= 0) & (times < _YEAR_10000)]
+    ends = (known.min(), known.max()) if len(known) else ()
+    return " to ".join(datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d %H:%M") for end in ends) or "?"
 
 
 def finite(column: pa.Array) -> Floats:

@@ -15,7 +15,7 @@ BIN_NAMES = ("<=0.7", "0.7-0.8", "0.8-0.9", "0.9-1.0", "1.0-1.1", "1.1-1.2", "1.
 """Names of the bins, as in the paper's Table 2. A speed-up of exactly 0.7 is in `0.7-0.8`, of exactly 2 in `>2`."""
 
 MINIMUM_DOMAINS = 10
-"""With fewer domains, intervals are not reliable: there is none, and no verdict."""
+"""With fewer domains, intervals are not reliable: there is none, and a direction has no size."""
 
 MINIMUM_PAIRS = 10
 """With fewer pairs, counts are printed instead of percentages."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from analysis.measures.columns import Codes, Ints, Mask, Texts
-from analysis.measures.dataset import Dataset
+from analysis.measures.dataset import Dataset, dates
 from analysis.measures.folders import Design
 from core.domain import Outcome, Role, Transport
 from core.files.description import DescribedConfiguration
@@ -55,19 +54,23 @@ def names(design: Design) -> list[tuple[str, str]]:
     tcp = [one for one in known.values() if one.transport is Transport.TCP]
     usual = [known.get(name) for name, _ in Counter(comparison.vs for comparison in shown).most_common()]
     base = next((one for one in [*usual, *tcp] if one in tcp), None)
-    return [(one.name, _words(one, base, tcp)) for one in known.values()]
+    return [(one.name, _words(one, base, [*known.values()])) for one in known.values()]
 
 
 def _words(
-    one: DescribedConfiguration, base: DescribedConfiguration | None, tcp: Sequence[DescribedConfiguration]
+    one: DescribedConfiguration, base: DescribedConfiguration | None, known: Sequence[DescribedConfiguration]
 ) -> str:
     if base is None or one.transport is not Transport.TCP:
-        return f"HTTP/3 over QUIC by {one.client}"
+        alike = [other for other in known if other.client == one.client]
+        varied = [name for name in one.options if len({other.options.get(name) for other in alike}) > 1]
+        return ", ".join([f"HTTP/3 over QUIC by {one.client}", *(f"{name} {one.options[name]}" for name in varied)])
+    tcp = [other for other in known if other.transport is Transport.TCP]
     varied = [name for name in one.levels if len({other.levels.get(name) for other in tcp}) > 1]
     named = {"ecn": "ECN", "sack": "SACK"}
     level_of = {name: f"{named.get(name, name.replace('_', ' '))} {one.levels[name]}" for name in varied}
     if one is base:
-        return ", ".join([f"HTTP/1.1 over TCP by {one.client}", *level_of.values()])
+        http = f"HTTP/{one.http}" if one.http else "HTTP"
+        return ", ".join([f"{http} over TCP by {one.client}", *level_of.values()])
     changes = [words for name, words in level_of.items() if one.levels[name] != base.levels.get(name)]
     changes += [f"client {one.client}"] if one.client != base.client else []
     changes += [f"{name} {value}" for name, value in one.options.items() if base.options.get(name) != value]
@@ -87,15 +90,13 @@ def title(dataset: Dataset) -> str:
 def facts(dataset: Dataset) -> list[tuple[str, str]]:
     """Name and value of what was measured: where, when, and of how many."""
     runs, times = dataset.downloads.runs, dataset.started_at()
-    ends = (float(times.min()), float(times.max()))
-    first, last = (datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d %H:%M") for t in ends)
     labs = sorted({str(folder.lab.get("topology", "?")) for folder in dataset.folders if folder.lab})
     pairs = [
         ("Vantage points", ", ".join(sorted(runs.vantage.present()))),
         ("Targets", str(len(runs.domain.present()))),
         ("Measurement runs", str(len(runs))),
         ("Downloads", str(len(times))),
-        ("Measured", f"{first} to {last} UTC"),
+        ("Measured", f"{dates(times)} UTC"),
     ]
     return [*pairs, ("Lab topology", ", ".join(labs))] if labs else pairs
 

@@ -17,7 +17,7 @@ from analysis.measures.columns import Codes, Floats, Ints, Mask, Texts, rows_by_
 from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.folders import writing
-from analysis.measures.selection import DEFAULT, Selection
+from analysis.measures.selection import DEFAULT, Selection, runs_without_hits
 from analysis.measures.tables import provider_rank
 from core import pictures
 from core.domain import Outcome
@@ -125,6 +125,8 @@ def plan(dataset: Dataset, *, selection: Selection = DEFAULT) -> list[Figure]:
     chosen = d.outcome.are(Outcome.OK) & ~d.is_warmup & d.usable(unproven=selection.unproven)
     if selection.unlimited_only:
         chosen &= d.near_ceiling != 1
+    if selection.only_hits:
+        chosen &= runs_without_hits(d).codes[d.run] < 0
     good = np.flatnonzero(chosen)
     throughput, rtt = dataset.kpi(THROUGHPUT_KPI), dataset.kpi("handshake_rtt")
     if np.nan_to_num(throughput[good]).any():
@@ -152,6 +154,14 @@ def plan(dataset: Dataset, *, selection: Selection = DEFAULT) -> list[Figure]:
             )
         )
     return figures
+
+
+def members_sentence(selection: Selection) -> str:
+    """Which downloads are in the figures."""
+    treated = "not treated otherwise than asked" if selection.unproven else "treated as asked"
+    limits = ", not above 70 % of their client's ceiling" if selection.unlimited_only else ""
+    hits = ", in measurement runs with cache hits only" if selection.only_hits else ""
+    return f"Downloads that are ok and {treated}{limits}{hits}; warm-ups left out."
 
 
 MOST_ROWS = 20_000

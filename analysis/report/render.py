@@ -272,7 +272,7 @@ def _larger_text(row: SpeedupRow, name: str) -> str:
 
 
 def dose_cells(rows: Sequence[DoseRow]) -> Cells:
-    """Heading and rows: the runs in which the options took effect, and those in which they could not."""
+    """Heading and rows: the runs in which the options took effect, and those in which they did not."""
     cells = [["comparison", "dose", "n", "faster %", "median", "n without", "faster %", "median", "n unknown"]]
     for row in rows:
         line = [row.comparison.name, row.words]

@@ -165,6 +165,7 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "causes": checks.cause_table(states),
         "truth": checks.expected_matrix(known, dataset.design),
         "figures": _drawings(drawings),
+        "drawn_downloads": figures.members_sentence(options.selection),
         "has_figure_data": "figures" in csv,
     }
 

@@ -48,7 +48,9 @@ def checked(entries: Sequence[str]) -> list[str]:
     unique = list(dict.fromkeys(entry.strip() for entry in entries))
     for entry in unique:
         if not entry or "#" in entry or len(entry.splitlines()) != 1:
-            raise UsageError(f"{entry!r} is neither a domain nor a prefix", where="ADD", remedy="see: docs/fleet.md")
+            raise UsageError(
+                f"{entry!r} is neither a domain nor a prefix", where="ADD", remedy="see: docs/use/fleet.md"
+            )
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
         file.write("".join(f"{entry}\n" for entry in unique))
         file.flush()

@@ -127,7 +127,7 @@ FILES = {
     "lab.json": "a campaign in the lab: what is programmed on every path",
     "vantage/NAME/journal.sqlite": "the journal: every download as recorded",
     "vantage/NAME/captures/*.pcap.zst": "the packets of one measurement run each, recorded by tcpdump, packed by zstd",
-    "tables/*.csv": "Tables 1 and 2 and the table of configurations",
+    "tables/*.csv": "what `upshift tables` writes, with a Markdown file and, of pairs, a Parquet file beside them",
     "targets/composition.json, dropped.csv": "how `upshift targets compose` chose targets; which it dropped, and why",
     "connections, packets": "what `upshift kpis -o` writes: one row per connection, or per packet",
     "*.ledger.sqlite": "the state of a crawl or survey, from which its command resumes; for internal use",

@@ -75,7 +75,7 @@ TABLE_MEANINGS = {
     "ratio": "Median ratio of the times, over domains; above 1 is slower. Empty if only bounds are known.",
     **{f"ratio_{end}": f"{end.capitalize()} end of its 95 % interval." for end in ("low", "high")},
     **{f"ratio_{end}": f"It is {end} this, where only bounds are known." for end in ("least", "most")},
-    "planned": "Planned downloads, without warm-ups.",
+    "planned": "Planned downloads.",
     "ok": "Downloads of the whole file.",
     "ok_share": "ok / planned.",
     "failed": "Downloads that failed with a cause.",
@@ -121,7 +121,7 @@ DOSE_HEAD = (
 
 DOSE_MEANINGS = {
     "dose": "The sign that the option took effect.",
-    "acted": "yes: it took effect in these runs; no: it could not; unknown: a KPI is missing.",
+    "acted": "yes: it took effect in these runs; no: it did not; unknown: a KPI is missing.",
 }
 
 EFFECTS_HEAD = "One line per cell that a quirk of the published pipeline moves. Shares are from 0 to 1."

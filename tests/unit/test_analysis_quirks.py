@@ -480,6 +480,7 @@ def test_as_published_is_all_quirks(tmp_path: Path) -> None:
         (["--beside", "anrw23", "--by", "vantage"], "--beside: --by cannot be given with it"),
         (["--beside", "anrw23", "--table", "2"], "--beside: --table cannot be given with it"),
         (["--quirk-effects", "--table", "2"], "--quirk-effects: --table cannot be given with it"),
+        (["--beside", "anrw23", "--latex"], "--beside: --latex cannot be given with it"),
     ],
 )
 def test_contradicting_options_are_refused(tmp_path: Path, arguments: list[str], said: str) -> None:

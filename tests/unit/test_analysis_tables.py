@@ -22,7 +22,7 @@ from analysis import api
 from analysis.measures import ceilings, dataset, pair_table, tables
 from analysis.measures.rows import BIN_NAMES, Grouping, Metric, Verdict
 from analysis.measures.selection import Selection
-from analysis.report import findings, render, report
+from analysis.report import figures, findings, render, report
 from core.domain import Comparison, Download, Role
 from core.errors import UsageError
 from core.files import description, store
@@ -307,6 +307,8 @@ def test_only_hits_keeps_runs_from_the_cache_and_says_how_many_are_left_out(tmp_
         9,
         {"WS failed": 1, "WS in a run with a cache miss": 1, "WS in a run with an unknown cache state": 1},
     )
+    drawn = [sum(map(len, figures.plan(data, selection=one)[0].lines.values())) for one in (Selection(), only)]
+    assert drawn == [23, 19] and "cache hits only; warm-ups" in figures.members_sentence(only)
     same = (
         "Same object, same server: 10 of 12 measurement runs have no flag; flagged runs: cache_miss 1, edge_differs 1."
     )

@@ -18,10 +18,12 @@ import pytest
 from analysis.captures.limiter import Limiter
 from analysis.measures import costs, dataset, tables
 from analysis.measures.dataset import Dataset, Record
+from analysis.measures.folders import Design
 from analysis.measures.limiters import LimiterRow
 from analysis.measures.rows import Median, Metric, PairShare, Split, SplitBy, SplitPart
 from analysis.report import campaign, checks, figures, findings, plots, points, render, series, targets
-from core.domain import Role
+from core.domain import Comparison, Role, Transport
+from core.files.description import DescribedConfiguration
 from tests.terminals import on_terminal
 from tests.unit import pcap_writer
 from tests.unit.analysis_factory import lab_path, make_download, of_records, write_campaign
@@ -135,8 +137,28 @@ def test_rounding_moves_no_pair_over_an_edge(tmp_path: Path) -> None:
 
 def test_each_configuration_is_explained(tmp_path: Path) -> None:
     names = dict(campaign.names(load(tmp_path).design))
-    assert names["BL"].startswith("HTTP/1.1 over TCP by requests, ") and "window scaling off" in names["BL"]
+    assert names["BL"].startswith("HTTP over TCP by requests, ") and "window scaling off" in names["BL"]
     assert names["WS"].startswith("BL with window scaling ") and "warmup" not in names
+
+
+def test_configurations_that_differ_are_not_explained_alike() -> None:
+    def one(name: str, client: str, http: str, **options: int) -> DescribedConfiguration:
+        transport = Transport.QUIC if http == "3" else Transport.TCP
+        return DescribedConfiguration(
+            name=name, client=client, transport=transport, levels={}, options=options, http=http, family=client
+        )
+
+    configurations = (
+        one("h2", "curl-h2", "2"),
+        one("small", "quiche", "3", max_data=65_536, gso=1),
+        one("large", "quiche", "3", max_data=1_000_000, gso=1),
+    )
+    comparisons = (Comparison.of("small", "h2"), Comparison.of("large", "small"))
+    assert campaign.names(Design(configurations=configurations, comparisons=comparisons)) == [
+        ("h2", "HTTP/2 over TCP by curl-h2"),
+        ("small", "HTTP/3 over QUIC by quiche, max_data 65536"),
+        ("large", "HTTP/3 over QUIC by quiche, max_data 1000000"),
+    ]
 
 
 def test_columns_of_outcomes_have_the_names_that_the_page_explains() -> None:
@@ -284,6 +306,15 @@ def test_servers_tell_what_is_known(tmp_path: Path) -> None:
     assert left_out == 0 and known["HTTP"] == "1.1, 3" and known["TLS"] == "1.3" and known["group"] == "X25519 (QUIC)"
     assert known["initial window"] == "32" and known["handshake RTT ms"] == "20.0" and known["MB"] == "1.00"
     assert dict(zip(heading, second, strict=True))["initial window"] == "–"
+
+
+def test_times_that_are_no_dates_are_left_out(tmp_path: Path) -> None:
+    downloads = [make_download(domain=f"d{i}", started_at=at) for i, at in enumerate((1e30, math.nan, -1.0))]
+    facts = dict(campaign.facts(dataset.load([write_campaign(tmp_path / "a", downloads)])))
+    assert facts["Measured"] == "? UTC"
+    downloads += [make_download(domain=f"e{i}", started_at=1.8e9 + 86_400 * i) for i in range(2)]
+    facts = dict(campaign.facts(dataset.load([write_campaign(tmp_path / "b", downloads)])))
+    assert facts["Measured"] == "2027-01-15 08:00 to 2027-01-16 08:00 UTC"
 
 
 def test_surveyed_windows_fill_the_table_of_servers(tmp_path: Path) -> None:

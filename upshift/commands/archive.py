@@ -58,7 +58,7 @@ def archive(
 ) -> None:
     """Pack campaigns for publication: data, tables, figures, report and the code, with SHA-256 of every file.
 
-    NAME is a BagIt bag (RFC 8493): `sha256sum --check NAME/manifest-sha256.txt` in it checks it without Upshift, and
+    NAME is a BagIt bag (RFC 8493): `sha256sum --check manifest-sha256.txt` in it checks it without Upshift, and
     `upshift reproduce NAME` makes all results anew and compares them. Results are made from what is packed. Nothing is
     changed in DIR.
     """

@@ -154,8 +154,8 @@ class TablesOptions:
         if self.quirk_effects and (self.beside or self.as_published):
             other = "--beside" if self.beside else "--as-published"
             raise UsageError(f"{other} cannot be given with it", where=option, remedy="give one of the two")
-        if (self.quirk_effects or self.beside) and (self.by or self.which is not Which.ALL):
-            other = "--by" if self.by else "--table"
+        if (self.quirk_effects or self.beside) and (self.by or self.latex or self.which is not Which.ALL):
+            other = "--by" if self.by else "--latex" if self.latex else "--table"
             raise UsageError(f"{other} cannot be given with it", where=option, remedy="give one of the two")
 
 
@@ -254,7 +254,7 @@ def figures(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Figures 1 to 3: CDFs of mean throughput [Mbit/s] and RTT [ms] per vantage point, configuration and provider.
+    """Figures 1 to 3: CDFs of mean throughput [Mbit/s] and handshake RTT [ms] by place, configuration and provider.
 
     Written as SVG and PNG to DIR/figures/; the paths are printed. Only downloads that are ok with
     proven treatment, without warm-ups. Hatched: above 70 % of the client's ceiling.
