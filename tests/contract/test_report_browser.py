@@ -363,3 +363,17 @@ def test_hostile_names_in_drawings_are_text(browser: Browser, tmp_path: Path) ->
         assert visit.run(VISIBLE_TARGETS) == 1
         assert visit.complaints == [] and visit.requests == [made.as_uri()]
         assert visit.run("document.querySelectorAll('img').length") == 0
+
+
+def test_long_names_and_urls_break_into_lines(browser: Browser, tmp_path: Path) -> None:
+    """Names as long as DNS allows, and a file's address with a long query."""
+    name = ".".join([*(letter * 63 for letter in "abc"), "example"])
+    long = {"domain": name, "url": f"https://{name}/{'q' * 1500}", "provider": "p" * 100, "vantage": "v" * 60}
+    downloads = [make_download(configuration=configuration, **long) for configuration in ("BL", "WS")]
+    downloads.append(make_download(domain="short.example"))
+    with browser.visit(page_of(write_campaign(tmp_path / "c", downloads))) as visit:
+        visit.run("document.querySelectorAll('details').forEach((one) => { one.open = true })")
+        for width in (1280, 360):
+            visit.look(width)
+            visit.run("new Promise((done) => setTimeout(done, 300))")  # tables fold after the layout
+            assert visit.run("document.documentElement.scrollWidth") <= width
