@@ -40,7 +40,9 @@ _ADDRESSES = (
     re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:/[0-9]{1,3})?"),
     re.compile(r"(?<![0-9])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?:/[0-9]{1,3})?(?![0-9])"),
 )
-"""What may hold an IPv6 address, with a port or the end of a sentence, too; then what may be an IPv4 address."""
+"""What may hold an IPv6 address, with a port or the end of a sentence, too, or a MAC address; then what may be an IPv4
+address."""
+_MAC = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}")
 
 
 def pseudonym(value: str, key: bytes) -> str:
@@ -128,6 +130,8 @@ def _without_address(text: str, key: bytes) -> str:
 
 
 def _is_address(text: str) -> bool:
+    if _MAC.fullmatch(text):
+        return True
     try:
         ipaddress.ip_network(text, strict=False)
     except ValueError:

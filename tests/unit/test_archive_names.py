@@ -29,6 +29,7 @@ TEXTS = {
     "address:2001:db8:0:0:0:0:0:7": "2001:db8",
     "2001:db8:0:0:0:0:0:7:443": "2001:db8",
     "2001:db8::.": "2001:db8",
+    "2: eth0: link/ether 52:54:00:ab:CD:ef brd ff:ff:ff:ff:ff:ff promiscuity 0": "52:54",
 }
 """Texts, and what must not be left of the address in them."""
 
