@@ -64,12 +64,12 @@ class Verdict(StrEnum):
 
 
 class Size(StrEnum):
-    """How large an effect surely is, for `faster` and `slower`. The vocabulary is closed."""
+    """How large an effect surely is, for `faster` and `slower` with an interval. The vocabulary is closed."""
 
     AT_LEAST = "at_least_margin"
     """The interval of the typical speed-up lies beyond the margin."""
     PERHAPS_LESS = "perhaps_less"
-    """The interval reaches into the margin, or there is none."""
+    """The interval reaches into the margin."""
     THESE_PROVIDERS = "these_providers"
     """The interval counts each provider once and holds 1: so it is for the domains of these providers, others are
     open."""
@@ -287,7 +287,7 @@ class SpeedupRow(SpeedupSummary):
     verdict: Verdict | None = None
     """None for other roles than effects."""
     size: Size | None = None
-    """None for other verdicts than faster and slower."""
+    """None for other verdicts than faster and slower, and without an interval."""
     split: Split | None = None
     """What explains a mixed row best."""
     q_parts: float | None = None

@@ -136,7 +136,7 @@ def verdict(
     over_domains: float | None = None,
     is_mixed: bool = False,
 ) -> tuple[Verdict, Size | None]:
-    """The verdict, and the size of an effect that has a direction.
+    """The verdict, and the size of an effect that has a direction and an interval.
 
     Args:
         q: q-value of the signed-rank test.
@@ -160,7 +160,7 @@ def verdict(
         return Verdict.EQUIVALENT, None
     if q >= SIGNIFICANCE or typical is None or typical * (over_domains or 0.0) < 0:
         return Verdict.UNDECIDED, None
-    size = Size.PERHAPS_LESS
+    size = None if interval is None else Size.PERHAPS_LESS
     if interval is not None:
         if interval[0] > margin if typical > 0 else interval[1] < -margin:
             size = Size.AT_LEAST

@@ -226,7 +226,7 @@ def _noise_sentence(row: SpeedupRow) -> str:
     return (
         f"Noise floor: two identical configurations ({row.comparison.config} and {row.comparison.vs}) were within 10 % "
         f"of each other in {near} of {row.n} measurement runs; their median speed-up is "
-        f"{render.median_interval(row.median)}. By chance alone, {_share(row.gain)} of the domains are at least 2 % "
+        f"{render.median_interval(row.median)}. Of the domains, by chance alone, {_share(row.gain)} are at least 2 % "
         f"faster there, and {_share(row.lose)} slower: compare gain and lose of every other row with these."
     )
 
@@ -265,8 +265,9 @@ def treatment_sentence(states: Sequence[ConfigurationRow], *, unproven: bool) ->
         disturbed += f" In void measurement runs, and left out: {unusable} ({why})."
     where = "included by --unproven" if unproven else "left out of Table 2 and figures; --unproven includes them"
     return (
-        f"Treatment: proven for {proven} downloads, unproven for {open_}{f' ({where})' if open_ else ''}, not accepted "
-        f"for {sum(row.mismatched for row in states)}{_reasons(states)}.{disturbed}"
+        f"Treatment: proven for {render.count_of(proven, 'download')}, unproven for "
+        f"{open_}{f' ({where})' if open_ else ''}, not accepted for "
+        f"{sum(row.mismatched for row in states)}{_reasons(states)}.{disturbed}"
     )
 
 
@@ -405,8 +406,8 @@ def method_sentences(rows: Sequence[SpeedupRow]) -> list[str]:
         sentences.append(
             "Typical: Hodges and Lehmann's estimate over domains, or the mean of providers where their effects may "
             "differ. Gain, lose: domains that are at least 2 % faster or slower. q: false discovery rate (Benjamini "
-            f"and Hochberg) over all tests of the table: the direction of each of its {len(effects)} declared effects "
-            "(Wilcoxon's signed-rank test of the medians of domains), and whether parts of the runs differ; a mixed "
+            f"and Hochberg) over all tests of the table: the direction of each declared effect ({len(effects)}; "
+            "Wilcoxon's signed-rank test of the medians of domains), and whether parts of the runs differ; a mixed "
             "row shows that of its parts."
         )
         sentences.append(

@@ -153,7 +153,7 @@ def test_report_has_everything(demo: Path, drawn: Path) -> None:
         "Figure 3: CDF of mean throughput and handshake RTT per provider",
         "connect_timeout",
         "kernel",
-        "TCP configurations use HTTP/1.1",
+        "Over TCP clients use TLS with HTTP/1.1 or HTTP/2",
         "No prediction is made for QUIC: the QUIC server caddy uses reno, 32 packets at first",
         "Treatment: proven for 323 downloads, unproven for 0, not accepted for 0.",
         "How much faster do downloads from 12 domains to MUC, SFO and SGP get with ECN, SACK, WS, ALL, aioquic or "

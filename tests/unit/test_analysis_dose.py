@@ -1,4 +1,4 @@
-"""Rows of Table 2 by dose: runs in which an option took effect, and runs in which it could not."""
+"""Rows of Table 2 by dose: runs in which an option took effect, and runs in which it did not."""
 
 from __future__ import annotations
 

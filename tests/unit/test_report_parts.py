@@ -87,6 +87,12 @@ def test_the_first_screen_says_what_a_row_depends_on(tmp_path: Path) -> None:
     assert "WS vs BL: Median by what limited BL:" in " ".join(shown.split())
 
 
+def test_a_direction_of_few_domains_has_no_size(tmp_path: Path) -> None:
+    drawn = next(row for row in plot(load(tmp_path, domains=8)).rows if row.name == "WS vs BL")
+    assert (drawn.words, drawn.interval, drawn.q) == ("faster", "", "0.008")
+    assert "by how much is open with fewer than 10 domains" in drawn.sentence
+
+
 def test_forest_cuts_what_is_outside_and_leaves_out_rows_without_pairs(tmp_path: Path) -> None:
     drawn = plot(load(tmp_path, slow=100.0))
     row = next(row for row in drawn.rows if row.name == "WS vs BL")
