@@ -212,6 +212,8 @@ class Result:
         if self.worse:
             names = ", ".join(f"{change.name} ({change.quantity})" for change in self.worse)
             answer = f"Worse by more than {limit}: {names}."
+        elif aside := sum(change.verdict is ChangeVerdict.WORSE for change in self.changes):
+            answer = f"No row that counts got worse by more than {limit}; {aside} in brackets did."
         else:
             answer = f"No row got worse by more than {limit}."
         gates = sum(change.gates for change in self.changes)

@@ -119,6 +119,8 @@ def test_what_a_busy_host_slowed_does_not_close_the_gate(tmp_path: Path) -> None
         *(ChangeVerdict.WORSE, False),
     )
     assert not made.worse and row(made, "ALL", ChangedQuantity.TIME).gates
+    aside = sum(change.verdict is ChangeVerdict.WORSE for change in made.changes)
+    assert aside and made.sentence().startswith(f"No row that counts got worse by more than 5 %; {aside} in brackets")
     (note,) = [note for note in made.notes if "too busy" in note]
     assert note.startswith("Host of B too busy: in more than a tenth of the downloads of quiche the client waited")
 
