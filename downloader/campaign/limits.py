@@ -156,7 +156,7 @@ def _checked(entries: Mapping[str, object], comparisons: Sequence[Comparison], w
                 f"{name!r} is not a quantity with an interval", where=where, remedy=use_one_of(name, tuple(Quantity))
             )
         quantity = Quantity(name)
-        if isinstance(width, bool) or not isinstance(width, int | float) or not 0 < width < _limit(quantity):
+        if isinstance(width, bool) or not isinstance(width, int | float) or not 0 < width < 1:
             raise _wrong(repr(width), where)
         rule[quantity] = float(width)
     if rule and not any(comparison.role is Role.EFFECT for comparison in comparisons):
@@ -168,15 +168,11 @@ def _checked(entries: Mapping[str, object], comparisons: Sequence[Comparison], w
     return rule
 
 
-def _limit(quantity: Quantity) -> float:
-    return 1.0 if quantity is Quantity.SHARE else math.inf
-
-
 def _wrong(what: str, where: str) -> UsageError:
     return UsageError(
         f"{what} is not a valid width of an interval",
         where=where,
-        remedy="write a number above 0, e.g. median 0.05; a share's is below 1",
+        remedy="write a number between 0 and 1: 0.05 is 5 %",
     )
 
 

@@ -42,15 +42,15 @@ def run(number: int, *, ws: float = 0.5, iteration: int = 1, **changes: Any) -> 
 def test_the_field_and_the_option() -> None:
     assert campaign().stop_when == {}
     assert campaign(until_ci=0.05).stop_when == {Quantity.MEDIAN: 0.05}
-    both = {Quantity.MEDIAN: 1.0, Quantity.SHARE: 0.2}
-    assert campaign(until_ci={"median": 1, "share": 0.2}).stop_when == both
+    both = {Quantity.MEDIAN: 0.5, Quantity.SHARE: 0.2}
+    assert campaign(until_ci={"median": 0.5, "share": 0.2}).stop_when == both
     comparisons = campaign().comparisons
-    assert parse_rule(["median=1", "share=0.2"], comparisons) == both
+    assert parse_rule(["median=0.5", "share=0.2"], comparisons) == both
     assert parse_rule(["never"], comparisons) == {}
 
 
 @pytest.mark.parametrize(
-    "value", [0, -1, True, "wide", {"median": 0}, {"share": 1.0}, {"mean": 0.1}, [0.05], float("nan")]
+    "value", [0, -1, 1, 5, True, "wide", {"median": 0}, {"share": 1.0}, {"mean": 0.1}, [0.05], float("nan")]
 )
 def test_a_wrong_width_is_one_sentence(value: object) -> None:
     with pytest.raises(UsageError, match=r"^c.toml: field until_ci: "):
@@ -58,7 +58,7 @@ def test_a_wrong_width_is_one_sentence(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "entry", ["0.05", "median", "median=", "median=wide", "mean=0.1", "share=2", "median=-1", "median=nan"]
+    "entry", ["0.05", "median", "median=", "median=wide", "mean=0.1", "share=2", "median=-1", "median=5", "median=nan"]
 )
 def test_a_wrong_option_is_one_sentence(entry: str) -> None:
     with pytest.raises(UsageError, match=r"^--stop-when: "):
