@@ -101,12 +101,13 @@ def build(data: object, model: type[Model], *, where: str, beside: Iterable[str]
     except ValidationError as error:
         faults = error.errors(include_url=False)
         first = faults[0]
-        name = ".".join(str(part) for part in first["loc"]) or "the file"
+        name = ".".join(str(part) for part in first["loc"])
         is_unknown = first["type"] in _UNKNOWN
         meant = nearest(str(first["loc"][-1]), [*_field_names(model), *sorted(beside)]) if is_unknown else None
         remedy = "fix that field" if meant is None else f"did you mean {meant}?"
         raise UsageError(
-            f"field {name}: {_clause(first['type'], first['msg'])}"
+            (f"field {name}: " if name else "")
+            + _clause(first["type"], first["msg"])
             + (f" ({len(faults)} faults in all)" if faults[1:] else ""),
             where=where,
             remedy=remedy,
@@ -144,6 +145,8 @@ def _clause(kind: str, message: str) -> str:
             return "unknown field"
         case "missing" | "missing_argument" | "missing_keyword_only_argument":
             return "it is missing"
+        case "dataclass_type":  # Pydantic names the class
+            return "it is not a table"
         case _:
             return message[:1].lower() + message[1:].rstrip(".")
 

@@ -183,7 +183,7 @@ _RETRY_S = 0.25
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Locks a campaign's folder for one process; afterwards the folder belongs to the user who called sudo.
+    """Locks a campaign's folder for one process; afterwards what is new in it belongs to the user who called sudo.
 
     Raises:
         PlaceError: another process holds it, or the disk is full.
@@ -191,6 +191,8 @@ def folder_lock(folder: Path) -> Iterator[None]:
     """
     try:
         make_folder(folder)
+        # They may be somebody else's, in /tmp or /etc. Journals are ours, and only given away below.
+        others = {path.name for path in folder.iterdir()} - {_LOCK_FILE, "vantage"}
         handle = (folder / _LOCK_FILE).open("a")
     except OSError as error:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
@@ -203,26 +205,21 @@ def folder_lock(folder: Path) -> Iterator[None]:
         deadline = time.monotonic() + _RETRY_S
         while not take_lock(handle.fileno()):
             if time.monotonic() > deadline:
-                raise _in_use(folder)
+                remedy = "wait for it, or use another --out"
+                raise PlaceError("another upshift run is working in this folder", where=str(folder), remedy=remedy)
             time.sleep(0.02)
         try:
             yield
         finally:
-            give_to_caller(folder)
+            for each in folder.iterdir() if others else (folder,):
+                if each.name not in others:
+                    give_to_caller(each)
 
 
 def check_free(folder: Path) -> None:
-    """Raises PlaceError if another process works in a folder; for a look before anything is changed."""
-    deadline = time.monotonic() + _RETRY_S
-    while is_running(folder):
-        if time.monotonic() > deadline:
-            raise _in_use(folder)
-        time.sleep(0.02)
-
-
-def _in_use(folder: Path) -> PlaceError:
-    remedy = "wait for it, or use another --out"
-    return PlaceError("another upshift run is working in this folder", where=str(folder), remedy=remedy)
+    """Raises as `folder_lock`; for a look before anything else is changed."""
+    with folder_lock(folder):
+        pass
 
 
 def is_running(folder: Path) -> bool:

@@ -277,7 +277,7 @@ class _File:
     uplink: str | None = None
     vantage_clock: VantageClock = VantageClock.CHECKED
     vantage_points: list[str] = field(default_factory=list)
-    allowed_prefixes: list[str] = field(default_factory=list)
+    allowed_prefixes: list[str] = field(default_factory=lambda: [str(prefix) for prefix in ANYWHERE])
     nameservers: list[str] = field(default_factory=list)
     iterations: int = 1
     seed: int = 1
@@ -328,8 +328,7 @@ def from_document(document: Mapping[str, Any], path: Path) -> Campaign:
     comparisons = read_comparisons(document, configurations, where)
     read: dict[str, Any] = {
         "path": path,
-        "allowed_prefixes": parse_prefixes(",".join(entry.allowed_prefixes), where=f"{where}: field allowed_prefixes")
-        or ANYWHERE,
+        "allowed_prefixes": _prefixes(entry.allowed_prefixes, where),
         "budget_s": _budget(document.get("budget", "auto"), where),
         "configurations": configurations,
         "comparisons": comparisons,
@@ -367,6 +366,13 @@ def _check(entry: _File, where: str) -> None:
         raise fault(why, where, "contact", "write your own e-mail address, or a URL")
     if entry.targets == "lab" and entry.lab is None:
         raise fault("this campaign has no lab", where, "targets", 'name a file of targets, or set lab = "anrw"')
+
+
+def _prefixes(entries: Sequence[str], where: str) -> tuple[IPNetwork, ...]:
+    prefixes = parse_prefixes(",".join(entries), where=f"{where}: field allowed_prefixes")
+    if not prefixes:
+        raise fault("it allows nothing", where, "allowed_prefixes", "name what may be contacted, or leave it out")
+    return prefixes
 
 
 def _budget(value: object, where: str) -> float | None:

@@ -135,6 +135,19 @@ def test_several_processes_in_one_folder_are_refused_before_a_lab_is_built(
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.parametrize(("out", "why"), [("file", "File exists"), ("file/x", "Not a directory")])
+def test_a_folder_that_cannot_be_is_refused_before_a_lab_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str, why: str
+) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('name = "c"\nlab = "small"\ntargets = "lab"\n')
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("UPSHIFT_STATE_DIR", str(tmp_path / "state"))
+    with show_progress() as progress, pytest.raises(UsageError, match=rf"cannot be written here \({why}\); use anoth"):
+        run_file(path, tmp_path / out, progress=progress)
+    assert not (tmp_path / "state").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -225,6 +238,9 @@ def entry(**changes: Any) -> dict[str, Any]:
         ({"budget": True}, "field budget: it is neither auto nor a number"),
         ({"slowest_mbit": float("nan")}, "field slowest_mbit: it must be greater than 0"),
         ({"nameservers": ["dns.example"]}, "field nameservers: 'dns.example' is not an IP address"),
+        ({"allowed_prefixes": []}, "field allowed_prefixes: it allows nothing; name what may be contacted"),
+        ({"allowed_prefixes": [" "]}, "field allowed_prefixes: it allows nothing"),
+        ({"comparisons": ["BL"]}, "comparisons[0]: it is not a table"),
         ({"allowed_prefixes": ["10/8/8"]}, "'10/8/8' is not an IP prefix"),
         ({"lab": None, "targets": "t.csv"}, "field contact: required when real servers are measured"),
         ({"lab": None, "contact": "a@uni.edu"}, "field targets: this campaign has no lab"),

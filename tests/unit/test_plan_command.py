@@ -205,7 +205,7 @@ def test_json_has_everything(file: Path) -> None:
     assert set(told["parts"]) == {"MUC", "SFO"} and len(told["domains"]) == 14 and told["slot_s"] == 1800
     assert told["targets"] == 14 and told["downloads_per_run"] == 10 and len(told["plan_sha256"]) == 64
     # Ten effects, and several runs of each domain: with one run each it would be 165.
-    assert 40 < told["targets_for_5_percent"] < 120
+    assert 40 < told["domains_for_5_percent"] < 120
 
 
 @pytest.mark.parametrize(

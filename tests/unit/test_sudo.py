@@ -40,6 +40,19 @@ def test_all_of_a_campaigns_folder_is_the_callers(home: Path) -> None:
     assert set(owners(home).values()) == {USER} and len(owners(home)) == 10
 
 
+def test_what_was_in_a_folder_before_does_not_change_hands(home: Path, tmp_path: Path) -> None:
+    """As with `--out /tmp`, the second time, too."""
+    there = tmp_path / "etc"
+    there.mkdir()
+    (there / "shadow").write_text("root's")
+    for name in ("1.pcap", "2.pcap"):
+        with folder_lock(there):
+            (there / "vantage").mkdir(exist_ok=True)
+            (there / "vantage" / name).write_bytes(b"x")
+    ours = {".lock": USER, "vantage": USER, "vantage/1.pcap": USER, "vantage/2.pcap": USER}
+    assert owners(there) == ours | {"shadow": 0} and there.stat().st_uid == 0
+
+
 def test_nothing_else_changes_hands(home: Path, tmp_path: Path) -> None:
     out = home / "out"
     make_folder(out)

@@ -91,7 +91,7 @@ def plan(
             dumps(
                 {
                     **asdict(expected),
-                    "targets_for_5_percent": needed,
+                    "domains_for_5_percent": needed,
                     "without_http3": [target.domain for target in shared.without_http3],
                     "last_day": expected.last_day,
                     "prices": prices,
