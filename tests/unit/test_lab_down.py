@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from core.files.disk import write_json
+from core.files.disk import take_lock, write_json
 from core.system.process import start_time_ticks
 from tests.command import upshift
 from vantage.lab.state import LabFolder
@@ -50,9 +50,14 @@ def test_a_lab_of_a_running_command_is_only_removed_by_its_name(labs: Path) -> N
             files(labs, "dead")
             done = upshift("lab", "down", *arguments)
             assert done.returncode == 0 and small.root.exists()
-            left = "Left: small, as the command that made it still runs; to end it: upshift lab down small\n"
+            left = "Left: small, as a command still runs in it; to end it: upshift lab down small\n"
             assert done.stdout == f"Removed: dead.\n{left}"
             assert upshift("lab", "down").stdout == left
+    write_json(small.owner, {"pid": 1, "started_ticks": 0, "attached": False})  # `lab up` has ended
+    small.claim("MUC").touch()
+    with small.locked(), small.claim("MUC").open() as claim:
+        assert not small.busy() and take_lock(claim.fileno()), "a campaign begins"
+        assert upshift("lab", "down").stdout == left
     write_json(small.owner, {"pid": os.getpid(), "started_ticks": start_time_ticks(os.getpid()), "attached": True})
     with small.locked():
         assert not small.busy(), "a process may end its own labs"

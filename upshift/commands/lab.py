@@ -61,7 +61,7 @@ def down(
 ) -> None:
     """Remove labs and everything that belongs to them, even after a crash.
 
-    A lab that another command made for itself and still runs in (`upshift run`, `demo`) is only removed by its name.
+    A lab in which another command still runs (`upshift run`, `demo`) is only removed by its name.
     """
     busy = []
     if name is not None and not everything:
@@ -75,7 +75,7 @@ def down(
     if done or not busy:
         typer.echo(f"Removed: {', '.join(done)}." if done else "No lab to remove.")
     for each in busy:
-        typer.echo(f"Left: {each}, as the command that made it still runs; to end it: upshift lab down {each}")
+        typer.echo(f"Left: {each}, as a command still runs in it; to end it: upshift lab down {each}")
 
 
 @app.command(name="exec", context_settings={"ignore_unknown_options": True})

@@ -112,7 +112,7 @@ class LabPlace:
         Raises LabError if another process has reserved it: two campaigns in one namespace would change each other's
         settings.
         """
-        handle = (self._folder.root / f"{self.name}.claim").open("a+")
+        handle = self._folder.claim(self.name).open("a+")
         if not take_lock(handle.fileno()):
             handle.seek(0)
             owner = handle.read().strip()

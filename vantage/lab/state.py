@@ -109,16 +109,19 @@ class LabFolder:
 
     def alive(self) -> bool:
         """Whether a lab of this name is up, coming up or going down."""
-        try:
-            with self.lock.open("rb") as handle:
-                return not take_lock(handle.fileno(), shared=True)
-        except FileNotFoundError:
-            return False
+        return _is_locked(self.lock)
 
     def busy(self) -> bool:
-        """Whether another process brought the lab up and still runs, so that its work would end with the lab."""
+        """Whether another process works in the lab: the one that brought it up, or one that measures in it."""
         owner = _read(self.owner)
-        return self.alive() and owner is not None and _runs(owner) and not self.is_own()
+        works = (owner is not None and _runs(owner) and not self.is_own()) or any(
+            _is_locked(claim) for claim in self.root.glob("*.claim")
+        )
+        return self.alive() and works
+
+    def claim(self, node: str) -> Path:
+        """The file that a process locks while it measures in a node."""
+        return self.root / f"{node}.claim"
 
     @contextmanager
     def locked(self) -> Iterator[int | None]:
@@ -157,6 +160,14 @@ class LabFolder:
         self.lock.unlink(missing_ok=True)
         with suppress(OSError):  # another lab is there
             self.root.parent.rmdir()
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        with path.open("rb") as handle:
+            return not take_lock(handle.fileno(), shared=True)
+    except FileNotFoundError:
+        return False
 
 
 def _read(path: Path) -> dict[str, Any] | None:
