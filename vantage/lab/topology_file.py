@@ -116,7 +116,8 @@ def _check_server(topology: Topology, server: Server, domains: set[str], require
         f"unknown organisation {server.organisation!r}",
         use_one_of(server.organisation, known),
     )
-    for kind, names in (("domains", server.domains), ("cnames", server.cnames)):
+    windows = server.window_names if server.domains else ()
+    for kind, names in (("domains", server.domains), ("cnames", server.cnames), ("windows", windows)):
         for name in names:
             require(
                 bool(_DOMAIN.fullmatch(name)), f"{at}.{kind}", f"{name!r} is not a valid domain", "use www.name.example"
@@ -164,8 +165,13 @@ def _check_server(topology: Topology, server: Server, domains: set[str], require
 
 
 def _check_files(server: Server, at: str, require: _Require) -> None:
+    sizes: dict[str, int | str] = {}
     for file in server.files:
         require(bool(_FILE.fullmatch(file.path)), at, f"{file.path!r} is not a valid path", "use /folder/name.bin")
+        same = sizes.setdefault(file.path, file.size) == file.size
+        require(same, at, f"{file.path} appears twice, with two sizes", "use another path")
+        folder = any(path.startswith(f"{file.path}/") or file.path.startswith(f"{path}/") for path in sizes)
+        require(not folder, at, f"{file.path} is a folder, too, or in a file", "use another path")
         _check_number(require, f"{at}.size", partial(parse_size, file.size), 1, 1_000_000_000)
         sends = file.send != Sending()
         require(not sends or server.web_server == "sender", f"{at}.send", *_SENDER_ONLY)
