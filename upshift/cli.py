@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import gc
 import importlib
+import io
 import shlex
 import shutil
 import sys
@@ -224,6 +225,8 @@ def main() -> None:
     a retry may mend, 130 stopped by a signal or as asked.
     """
     signals.install()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a locale without UTF-8 has no dash of an interval
+        sys.stdout.reconfigure(errors="replace")
     sys.meta_path.insert(0, _WithoutPandas())
     answer()
 

@@ -191,6 +191,13 @@ def test_a_module_found_missing_after_the_command_began_is_one_sentence() -> Non
     assert "--all-extras" in done.stderr
 
 
+def test_a_terminal_without_the_dash_of_an_interval() -> None:
+    code = "from upshift import cli\ncli.app = lambda **_: print('0.9\\u20131.1')\ncli.main()"
+    latin = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=latin, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0.9?1.1\n", "")
+
+
 def test_version() -> None:
     assert upshift("--version").stdout.startswith("upshift ")
 

@@ -103,7 +103,7 @@ def check_kernel(facts: Facts) -> list[CheckResult]:
 def check_rights(facts: Facts) -> list[CheckResult]:
     if facts.root:
         return [_ok("rights", "root: the lab and campaigns on this host can run", lab=False)]
-    says = "not root: the lab can run (in a user namespace); campaigns on this host's own network cannot"
+    says = "not root: campaigns on this host's own network cannot run; the lab needs no root, but a user namespace"
     return [_warn("rights", says, "use sudo for these campaigns", lab=False)]
 
 
@@ -125,7 +125,7 @@ _PROBES = {
     ),
     "TUN devices": _Probe(
         "/dev/net/tun can be used",
-        "load the driver (modprobe tun), and for ordinary users: chmod 0666 /dev/net/tun",
+        "load the driver (modprobe tun); as an ordinary user: use sudo, or chmod 0666 /dev/net/tun",
     ),
     "captures": _Probe("tcpdump captures in a namespace", "apt-get install tcpdump", campaign=True),
     "CUBIC by route": _Probe("CUBIC can be set per route", "load the module: modprobe tcp_cubic"),

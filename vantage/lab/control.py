@@ -36,7 +36,7 @@ NAMESPACE_REMEDY = (
     "run as root, or allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
     "kernel.apparmor_restrict_unprivileged_userns); see upshift doctor"
 )
-TUN_REMEDY = "load the module (modprobe tun); without root also: sudo chmod 0666 /dev/net/tun"
+TUN_REMEDY = "load the module (modprobe tun); as an ordinary user: use sudo, or sudo chmod 0666 /dev/net/tun"
 
 
 def up(
