@@ -9,6 +9,7 @@ import errno
 import gc
 import importlib
 import io
+import os
 import shlex
 import shutil
 import sys
@@ -183,8 +184,11 @@ _RESUMED = (
 
 
 def resuming(program: str, arguments: Sequence[str]) -> str | None:
-    """The command line that resumes the command with these arguments; None if it cannot be resumed."""
-    if not any(tuple(arguments[: len(words)]) == words for words in _RESUMED):
+    """The command line that resumes the command with these arguments; None if it cannot be resumed.
+
+    None in a node of a lab, too: the same words outside it would contact hosts of the Internet.
+    """
+    if "UPSHIFT_LAB_NODE" in os.environ or not any(tuple(arguments[: len(words)]) == words for words in _RESUMED):
         return None
     if Path(program).name == "__main__.py":
         program_words = [sys.executable, "-m", "upshift"]

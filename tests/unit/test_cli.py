@@ -17,6 +17,7 @@ import pytest
 
 from tests.command import upshift
 from upshift import cli
+from vantage.lab.control import NODE_VARIABLE
 
 STAGES = ("crawler", "cdn_mapping", "survey", "downloader", "analysis", "vantage")
 HEAVY = ("prometheus_client", "numpy", "pyarrow", "matplotlib", "scrapy", "aioquic", "requests", "jinja2", "pydantic")
@@ -109,6 +110,8 @@ def test_the_command_that_goes_on(monkeypatch: pytest.MonkeyPatch, arguments: li
     assert cli.resuming(".venv/bin/upshift", arguments) == here
     module = None if said is None else said.replace("upshift", f"{shlex.quote(sys.executable)} -m upshift", 1)
     assert cli.resuming("/x/upshift/__main__.py", arguments) == module
+    monkeypatch.setenv(NODE_VARIABLE, "MUC")  # outside the lab these words would contact others
+    assert cli.resuming("/usr/bin/upshift", arguments) is None
 
 
 @pytest.mark.thorough
