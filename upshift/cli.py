@@ -158,11 +158,10 @@ _REMEDIES = {
 def _file_error(error: OSError) -> UpshiftError:
     """The error for a file that cannot be read or written; a full disk is a fault of the host."""
     kind = PlaceError if error.errno in {errno.ENOSPC, errno.EDQUOT} else UsageError
-    return kind(
-        (error.strerror or str(error)).lower(),
-        where=None if error.filename is None else str(error.filename),
-        remedy=_REMEDIES[error.errno or 0],
-    )
+    what, remedy = (error.strerror or str(error)).lower(), _REMEDIES[error.errno or 0]
+    if error.filename is None:
+        return kind(what, remedy=remedy.replace(" there", ""))
+    return kind(what, where=str(error.filename), remedy=remedy)
 
 
 _RESUMED = (

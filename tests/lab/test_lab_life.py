@@ -14,7 +14,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from core.errors import LabError
+from core.errors import LabError, PlaceError
+from core.files import disk
 from core.system.process import start_time_ticks
 from tests.cells import cells
 from tests.topologies import MINI
@@ -204,6 +205,18 @@ def test_a_failed_up_leaves_an_empty_state_folder(tmp_path: Path, monkeypatch: p
         with pytest.raises(LabError):
             control.up(path)
         assert not list(Path(state).iterdir())
+
+
+def test_a_state_folder_without_room_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UPSHIFT_STATE_DIR", str(tmp_path / "s"))
+    monkeypatch.setattr(disk, "free_bytes", lambda _folder: 5_000)
+    (tmp_path / "mini.toml").write_text(MINI)
+    with pytest.raises(PlaceError) as caught:
+        control.up(tmp_path / "mini.toml")
+    said = caught.value.sentence()
+    assert "the disk is full: 5 kB are free on " in said and "the lab's files need 10 kB" in said
+    assert said.endswith("there or set UPSHIFT_STATE_DIR, then run the same command again")
+    assert not any((tmp_path / "s").iterdir())
 
 
 def test_labs_of_several_names_live_side_by_side(mini: Path, tmp_path: Path) -> None:

@@ -172,6 +172,7 @@ def test_exit_codes(raised: str, code: int) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == code
     assert done.stderr.startswith("upshift: x")
+    assert " there" not in done.stderr, "where is not known"
     assert ("to resume: " in done.stderr) is (code in (1, 130) and not raised.startswith("UnusableError"))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import core
 from core.errors import LabError
-from core.files.disk import write_json
+from core.files.disk import check_room, write_json
 from core.system import process
 from core.terminal import Progress
 from vantage.lab.planner import make_plan
@@ -50,7 +50,7 @@ def up(
 
     Raises:
         LabError: a lab of that name is up already, or it could not be built; then nothing is left of it.
-        PlaceError: a program or permission is missing.
+        PlaceError: a program or permission is missing, or the disk is full.
         UsageError: the topology is not valid, or asks for a QUIC server that this machine has only without QUIC.
     """
     path = find_topology(name)
@@ -67,6 +67,9 @@ def up(
         try:
             _remove_leftovers(folder)
             check_host()
+            size = sum(file.size_bytes for server in topology.server for file in server.files)
+            remedy = "free some space there or set UPSHIFT_STATE_DIR"
+            check_room(folder.root, size, what="the lab's files", remedy=remedy)
             make_plan(topology, path.read_text(encoding="utf-8"), folder, let_cpus_sleep=let_cpus_sleep)
             own = {"pid": os.getpid(), "started_ticks": process.start_time_ticks(os.getpid()), "attached": attached}
             write_json(folder.owner, own)
