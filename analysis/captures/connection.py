@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 
@@ -279,17 +279,7 @@ class Connection:
         return (self.last_ns - self.first_ns) / 1e9
 
 
-_JOINED = {
-    "body_bytes": None,
-    "quic_client_lost": None,
-    "quic_data_blocked": None,
-    "quic_loss_episodes": None,
-    "quic_window": None,
-    "socket_drops": None,
-    "client_cpu_share": None,
-    "client_run_delay_share": None,
-    "client_late_share": None,
-}
+_JOINED = {entry.name: None for entry in fields(Connection) if entry.default is None}
 """Fields that the engine does not set."""
 
 

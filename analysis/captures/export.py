@@ -39,20 +39,14 @@ IDENTITY = (
 )
 """Columns in front of the KPIs: name, type, unit."""
 
+_AS_THEY_ARE = ("protocol", "client_ip", "client_port", "server_ip", "server_port")
+
 
 def row(path: Path, connection: Connection) -> dict[str, Value]:
     """The identity columns and every KPI."""
-    identity: dict[str, Value] = {
-        "capture": str(path),
-        "connection": connection.number,
-        "protocol": connection.protocol,
-        "client_ip": connection.client_ip,
-        "client_port": connection.client_port,
-        "server_ip": connection.server_ip,
-        "server_port": connection.server_port,
-        "started_at": connection.first_ns / 1e9,
-    }
-    return identity | kpi_values(connection)
+    ends = {name: getattr(connection, name) for name in _AS_THEY_ARE}
+    first = {"capture": str(path), "connection": connection.number, **ends, "started_at": connection.first_ns / 1e9}
+    return first | kpi_values(connection)
 
 
 @functools.cache
@@ -62,9 +56,8 @@ def schema() -> pa.Schema:
 
     from core.files import schemas
 
-    arrow = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
     columns = [*IDENTITY, *((kpi.name, kpi.kind, kpi.unit) for kpi in KPIS.values())]
-    fields = [pa.field(name, arrow[kind], metadata={"unit": unit} if unit else None) for name, kind, unit in columns]
+    fields = [schemas.column(name, kind, unit or None) for name, kind, unit in columns]
     return schemas.with_metadata(pa.schema(fields), CONNECTION_KIND)
 
 

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -77,32 +76,6 @@ class CaptureReader:
     def skipped(self) -> Mapping[str, int]:
         """Packets outside connections, by reason."""
         return self._engine.skipped
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScannedCapture:
-    """What a capture file holds, see `CaptureReader`."""
-
-    path: Path
-    connections: tuple[Connection, ...]
-    packets: int
-    truncated: bool
-    warnings: tuple[str, ...]
-    skipped: Mapping[str, int]
-
-
-def scan_capture(path: Path, *, series: bool = False, rules: str = "4.0") -> ScannedCapture:
-    """Scans one capture file, with all connections in memory: for measurement runs. Raises as `CaptureReader`."""
-    reader = CaptureReader(path, series=series, rules=rules)
-    connections = tuple(reader)
-    return ScannedCapture(
-        path=path,
-        connections=connections,
-        packets=reader.packets,
-        truncated=reader.truncated,
-        warnings=reader.warnings,
-        skipped=reader.skipped,
-    )
 
 
 @contextmanager

@@ -141,6 +141,5 @@ def downloads_schema() -> pa.Schema:
     """Columns of `downloads.parquet`: those of `core.domain.Download`, then one per KPI with its unit as metadata."""
     import pyarrow as pa
 
-    arrow = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
-    kpis = [pa.field(name, arrow[kpi.kind], metadata={"unit": kpi.unit}) for name, kpi in KPIS.items()]
+    kpis = [schemas.column(name, kpi.kind, kpi.unit) for name, kpi in KPIS.items()]
     return pa.schema([*schemas.row_schema("downloads"), *kpis])

@@ -68,7 +68,8 @@ class Samples:
     def part(self, rows: Ints) -> Samples:
         """Only these downloads, and their runs."""
         runs, run = np.unique(self.run[rows], return_inverse=True)
-        return Samples(
+        return replace(
+            self,
             download=self.download[rows],
             run=run,
             domain=self.domain[runs],
@@ -79,13 +80,7 @@ class Samples:
             planned=self.planned[rows],
             larger={name: clusters[rows] for name, clusters in self.larger.items()},
             at_byte=None if self.at_byte is None else self.at_byte[rows],
-            splits=self.splits,
             acted={sides: texts[runs] for sides, texts in self.acted.items()},
-            durations=self.durations,
-            quic=self.quic,
-            without_http3=self.without_http3,
-            client=self.client,
-            starved=self.starved,
         )
 
     def parts(self, groups: Texts) -> dict[str, Samples]:

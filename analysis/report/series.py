@@ -87,14 +87,14 @@ def _of_capture(records: Sequence[Record], path: Path) -> dict[str, Packets]:
 
     if not path.is_file():
         return {}
-    capture = scan.scan_capture(path, series=True)
+    connections = list(scan.CaptureReader(path, series=True))
     table = export.read_packets(path)
     connection = table.column("connection").to_numpy()
     kept = table.column("len").to_numpy() > 0
     kept &= np.asarray(table.column("direction").cast("string").combine_chunks()) == "s2c"
     packets = {}
     downloads = [record.download for record in records]
-    for download, ours in zip(downloads, match(downloads, capture.connections), strict=True):
+    for download, ours in zip(downloads, match(downloads, connections), strict=True):
         if ours is not None:
             rows = table.filter(kept & (connection == ours.number))
             packets[download.configuration] = _packets(rows, ours)

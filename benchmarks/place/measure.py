@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.captures.kpis.rtt import handshake_rtt
-from analysis.captures.scan import scan_capture
+from analysis.captures.scan import CaptureReader
 from core.reach import LAB_PREFIXES, IPNetwork
 from core.system import process
 from core.system.process import Child
@@ -112,7 +112,7 @@ def inside(address: str, ca: str, nameserver: str, pairs: int) -> None:
         for dump in dumps:
             dump.stop()
         for name, path in files.items():
-            seen = {one.client_port: handshake_rtt.compute(one) for one in scan_capture(path).connections}
+            seen = {one.client_port: handshake_rtt.compute(one) for one in CaptureReader(path)}
             taken[name] = [(rate, seen[port], least_ms, said_ms) for rate, least_ms, said_ms, port in taken[name]]
     print(f"{pairs} pairs of {FILE_BYTES // 1_000_000} MB; load {os.getloadavg()[0]:.1f}")
     for place, title in enumerate(TITLES):

@@ -73,7 +73,6 @@ def schema_of(row_type: type) -> pa.Schema:
     """
     import pyarrow as pa
 
-    arrow = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
     hints = typing.get_type_hints(row_type)
     fields = []
     for entry in dataclasses.fields(row_type):
@@ -82,8 +81,16 @@ def schema_of(row_type: type) -> pa.Schema:
         if nullable:
             hint = next(part for part in typing.get_args(hint) if part is not types.NoneType)
         unit = next((u for suffix, u in _UNIT_SUFFIXES.items() if entry.name.endswith(suffix)), None)
-        fields.append(pa.field(entry.name, arrow[hint], nullable=nullable, metadata={"unit": unit} if unit else None))
+        fields.append(column(entry.name, hint, unit, nullable=nullable))
     return pa.schema(fields)
+
+
+def column(name: str, kind: type, unit: str | None, *, nullable: bool = True) -> pa.Field:
+    """A column of values of this type, which is int, float, str or bool."""
+    import pyarrow as pa
+
+    arrow = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
+    return pa.field(name, arrow[kind], nullable=nullable, metadata=None if unit is None else {"unit": unit})
 
 
 @cache

@@ -12,7 +12,8 @@ import pytest
 
 upshift_native = pytest.importorskip("upshift_native")
 
-from analysis.captures.scan import kpi_values, scan_capture  # noqa: E402
+from analysis.captures.scan import kpi_values  # noqa: E402
+from tests.captures import scan_capture  # noqa: E402
 
 
 def plain(capture: Path, folder: Path) -> Path:

@@ -18,7 +18,7 @@ import pytest
 
 upshift_native = pytest.importorskip("upshift_native")
 
-from analysis.captures.scan import scan_capture  # noqa: E402
+from tests.captures import scan_capture  # noqa: E402
 
 CLASSES = (
     "fast_retransmission",

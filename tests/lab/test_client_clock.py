@@ -10,12 +10,12 @@ import pytest
 import trustme
 
 from analysis.captures.connection import Connection
-from analysis.captures.scan import scan_capture
 from core.domain import Outcome
 from downloader import clients
 from downloader.client import ClientResult, DownloadRequest
 from downloader.execution.calls import Caller
 from downloader.execution.capture import Capture
+from tests.captures import scan_capture
 from tests.cells import Repeats
 from tests.lab.noise import Noise, host_noise, measured
 from tests.topologies import server, topology

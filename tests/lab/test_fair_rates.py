@@ -22,11 +22,12 @@ import pytest
 
 from analysis.captures.connection import Connection
 from analysis.captures.kpis import Value
-from analysis.captures.scan import kpi_values, scan_capture
+from analysis.captures.scan import kpi_values
 from core.domain import Transport
 from downloader.client import Client
 from downloader.clients import ALL as CLIENTS
 from downloader.execution.capture import Capture
+from tests.captures import scan_capture
 from tests.lab.noise import Noise, host_noise, measured
 from tests.topologies import server, topology
 from vantage.lab.lab import Lab, open_lab

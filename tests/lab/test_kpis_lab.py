@@ -31,11 +31,12 @@ from pathlib import Path
 
 import pytest
 
-from analysis.captures.scan import kpi_values, scan_capture
+from analysis.captures.scan import kpi_values
 from core.domain import Sysctl
 from core.errors import PlaceError
 from core.files import store
 from core.system import process
+from tests.captures import scan_capture
 from tests.cells import cells
 from tests.contract import test_pcapscan_parity as parity
 from tests.lab._captures import (

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from analysis.captures.scan import scan_capture
 from analysis.evidence.proof import handshake_at_server, handshake_of
 from analysis.measures import tables
 from analysis.measures.dataset import Record
 from core.domain import Outcome, TreatmentReason
 from downloader.execution.capture import Capture
+from tests.captures import scan_capture
 from tests.cells import Repeats, cells
 from tests.lab.campaigns import BL, ECN, OFF, WS, Bench, Measured, open_bench
 

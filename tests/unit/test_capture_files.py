@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.captures.scan import scan_capture
 from core.errors import PlaceError
 from downloader.execution.capture import insert, part_names
+from tests.captures import scan_capture
 
 MAGIC = 0xA1B2C3D4
 

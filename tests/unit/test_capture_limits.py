@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.captures.scan import scan_capture
 from downloader.execution.capture import ip_bytes
 from downloader.limits.captures import pack
+from tests.captures import scan_capture
 from tests.unit.pcap_writer import download, ipv4, pcap
 
 

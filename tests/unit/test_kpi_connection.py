@@ -13,8 +13,9 @@ upshift_native = pytest.importorskip("upshift_native")
 from analysis.captures.connection import Connection, Side  # noqa: E402
 from analysis.captures.export import schema  # noqa: E402
 from analysis.captures.kpis import ALL, Value  # noqa: E402
-from analysis.captures.scan import find_captures, kpi_values, scan_capture  # noqa: E402
+from analysis.captures.scan import find_captures, kpi_values  # noqa: E402
 from core.errors import UsageError  # noqa: E402
+from tests.captures import scan_capture  # noqa: E402
 from tests.unit.pcap_writer import ACK, SYN, Segment, ipv4, pcap  # noqa: E402
 
 

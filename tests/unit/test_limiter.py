@@ -14,7 +14,7 @@ upshift_native = pytest.importorskip("upshift_native")
 from analysis.captures.connection import Connection  # noqa: E402
 from analysis.captures.kpis import ALL  # noqa: E402
 from analysis.captures.limiter import Limiter, judge  # noqa: E402
-from analysis.captures.scan import scan_capture  # noqa: E402
+from tests.captures import scan_capture  # noqa: E402
 
 MS = 1_000_000
 RTT_NS = 20 * MS

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 upshift_native = pytest.importorskip("upshift_native")
 
 from analysis.captures.connection import Connection  # noqa: E402
-from analysis.captures.scan import kpi_values, scan_capture  # noqa: E402
+from analysis.captures.scan import kpi_values  # noqa: E402
+from tests.captures import scan_capture  # noqa: E402
 from tests.cells import examples  # noqa: E402
 from tests.unit.pcap_writer import Segment, download, ipv4, pcap, pcapng  # noqa: E402
 

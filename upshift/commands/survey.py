@@ -74,11 +74,11 @@ def client_windows(
 
 def _measured(path: Path) -> list[ClientWindow]:
     """The clients of a capture: the smallest window per client address. Raises UsageError if it has no request."""
-    from analysis.captures.scan import scan_capture
+    from analysis.captures.scan import CaptureReader
     from survey.iw.figures import ClientWindow
 
     windows: dict[str, int] = {}
-    for connection in scan_capture(path).connections:
+    for connection in CaptureReader(path):
         window = connection.client.first_data_window
         if connection.protocol == "tcp" and window is not None:
             address = str(connection.client_ip)
