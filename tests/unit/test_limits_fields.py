@@ -39,7 +39,7 @@ def test_what_is_written_counts() -> None:
     ("field", "value", "said"),
     [
         ("budgets", {"asn": 1}, r"c.toml: field budgets.asn: unknown field; did you mean as\?"),
-        ("budgets", {"as": "20 mB"}, r"field budgets.as: '20 mB' is not a valid size, such as 20 GB or 64 KiB; fix that field"),
+        ("budgets", {"as": "20 mB"}, r"field budgets.as: '20 mB' is not a valid size, such as 20 GB or 64 KiB;"),
         ("budgets", {"domain": 0}, r"field budgets.domain: input should be greater than or equal to 1;"),
         ("budgets", {"domain": True}, r"field budgets.domain: input should be a valid integer;"),
         ("budgets", "1 GB", r"field budgets: it is not a table; fix that field"),

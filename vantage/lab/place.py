@@ -27,6 +27,7 @@ from vantage.lab.topology import DNS_NODE
 from vantage.lab.topology_file import load_topology
 from vantage.lab.watch import LabWatch
 from vantage.linux import namespace as linux
+from vantage.linux.environment import first_line
 
 ALLOWED = (*LAB_PREFIXES, *LOOPBACK_PREFIXES)
 NETNS = "/run/netns"
@@ -200,12 +201,7 @@ class LabPlace:
         """The record to store with the data of this place."""
         with closing(Emulator(self._folder.socket)) as emulator:
             timing = emulator.timing(self._state)
-        versions = {}
         commands = {"tcpdump": ("tcpdump", "--version"), "ip": ("ip", "-V"), **self._plan.versions}
-        for program, argv in commands.items():
-            done = process.run(argv)
-            lines = (done.stdout or done.stderr).strip().splitlines()
-            versions[program] = lines[0] if lines else ""
         return {
             "kind": "lab",
             "name": self.name,
@@ -214,7 +210,7 @@ class LabPlace:
             "rootless": self._state["rootless"],
             "emulator": shlex.join(self._plan.emulator),
             "timing": timing,
-            "versions": versions,
+            "versions": {program: first_line(argv) or "" for program, argv in commands.items()},
             **linux.describe_host(),
             **linux.describe_network(self.run),
         }

@@ -68,9 +68,6 @@ def read(path: Path | str) -> str | None:
 def describe(run: Run, interface: str) -> dict[str, Any]:
     """The record: keys are stable words, values plain JSON. `run` runs a program in the place."""
     network = linux.describe_network(run)
-    settings = network.pop("sysctls")
-    assert isinstance(settings, dict)  # noqa: S101 - narrows the type
-    public = {key: value for key, value in settings.items() if not key.endswith("_key")}  # tcp_fastopen_key is secret
     return {
         **linux.describe_host(),
         **network,
@@ -82,7 +79,7 @@ def describe(run: Run, interface: str) -> dict[str, Any]:
         "interface": interface,
         "devices": [link_record(name) for name in physical_interfaces()],
         "qdisc": (run(("tc", "qdisc", "show")).stdout.strip().splitlines() if shutil.which("tc") else None),
-        "sysctls": {**host_sysctls(), **public},
+        "sysctls": {**host_sysctls(), **network["sysctls"]},
         "tcp_cubic": module_parameters(CUBIC),
         "openssl": ssl.OPENSSL_VERSION,
         "programs": {name: version_of(name) for name in VERSION_OPTIONS if process.find_program(name)},
@@ -102,9 +99,8 @@ def distribution() -> str | None:
 def cpu() -> dict[str, Any]:
     """Model, usable count, frequency governor (None if the hypervisor decides)."""
     lines = (read("/proc/cpuinfo") or "").splitlines()
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model"))]
     return {
-        "model": models[0] if models else platform.processor() or None,
+        "model": linux.cpu_model() or platform.processor() or None,
         "count": len(os.sched_getaffinity(0)),
         "governor": read(_GOVERNOR),
         "hypervisor": any(" hypervisor" in line for line in lines if line.startswith("flags")),

@@ -12,7 +12,7 @@ import platform
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from core.domain import RouteAttribute, Setting, Sysctl
 from core.errors import PlaceError
@@ -192,33 +192,34 @@ def with_attributes(route: Route, attributes: Sequence[RouteAttribute]) -> Route
     return tuple(words)
 
 
+def cpu_model() -> str:
+    """The model of the first CPU; empty if the kernel does not tell it."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model")))
+    return next(named, "")
+
+
 def describe_host() -> dict[str, object]:
     """Kernel, processor and memory of this host, which every place on it shares."""
     uname = platform.uname()
-    models = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        if line.startswith(("model name", "Model"))
-    ]
     memory = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()[0].split()[1]
     return {
         "kernel": uname.release,
         "kernel_version": uname.version,
         "machine": uname.machine,
-        "cpu_model": models[0] if models else "",
+        "cpu_model": cpu_model(),
         "cpu_count": os.cpu_count(),
         "memory_kib": int(memory),
         "python": platform.python_version(),
     }
 
 
-def describe_network(run: Run) -> dict[str, object]:
+def describe_network(run: Run) -> dict[str, Any]:
     """Network settings as programs of the namespace see them; those that are not per namespace are the host's."""
     listed = run(["sysctl", "-e", "-a", "-r", r"^net\.(ipv4\.(tcp|udp|ip|ping)_|core\.|ipv6\.bindv6only)"])
-    sysctls = parse_sysctls(listed.stdout)
-    sysctls.pop("net.ipv4.tcp_fastopen_key", None)  # a secret, and results are published
+    found = parse_sysctls(listed.stdout).items()
     return {
-        "sysctls": sysctls,
+        "sysctls": {name: value for name, value in found if not name.endswith("_key")},  # a secret (tcp_fastopen_key)
         "routes": run(["ip", "route", "show"]).stdout.splitlines(),
         "routes_ipv6": run(["ip", "-6", "route", "show"]).stdout.splitlines(),
         "links": run(["ip", "-o", "-d", "link", "show"]).stdout.splitlines(),
