@@ -92,12 +92,12 @@ _TO_ENCODE = frozenset(' "<>`')
 """ASCII characters of no URL (RFC 3986, appendix C); quinn refuses them, other clients would send them as they are."""
 
 
-def url_fault(url: str) -> str | None:
+def url_fault(url: str, *, schemes: Sequence[str] = ("https", "http")) -> str | None:
     """Why a URL cannot be downloaded, None if it can (http too: campaigns are stricter)."""
     if not url.isascii() or not url.isprintable() or not _TO_ENCODE.isdisjoint(url):
         return "the URL has characters that must be percent-encoded"
     try:
-        host_and_port(url, schemes=("https", "http"))
+        host_and_port(url, schemes=schemes)
     except ValueError as error:
         return str(error)
     return None

@@ -15,7 +15,7 @@ from core.errors import UsageError
 from core.files import targets as table
 from core.system.place import Place
 from core.system.this_host import count_certificates, system_bundle
-from core.untrusted import domain_fault, host_and_port, scrub, url_fault
+from core.untrusted import domain_fault, scrub, url_fault
 from downloader.campaign.campaign import Campaign
 
 NEEDS = ("domain", "url", "provider")
@@ -48,7 +48,7 @@ def _checked(rows: Iterable[tuple[str, Target]], *, where: str) -> list[Target]:
     checked: list[Target] = []
     seen: set[tuple[str, str]] = set()
     for place, target in rows:
-        fault = _fault(target)
+        fault = domain_fault(target.domain) or url_fault(target.url, schemes=("https",))
         if fault is None and (target.domain, target.url) in seen:
             fault = f"this target ({scrub(target.domain, most=80)}) is listed twice"
         if fault is not None:
@@ -58,17 +58,6 @@ def _checked(rows: Iterable[tuple[str, Target]], *, where: str) -> list[Target]:
     if not checked:
         raise UsageError("no targets", where=where, remedy="add at least one row")
     return checked
-
-
-def _fault(target: Target) -> str | None:
-    fault = domain_fault(target.domain) or url_fault(target.url)
-    if fault is not None:
-        return fault
-    try:
-        host_and_port(target.url)
-    except ValueError as error:
-        return str(error)
-    return None
 
 
 def trusted(campaign: Campaign, place: Place) -> Path:

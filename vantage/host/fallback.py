@@ -69,28 +69,20 @@ class SenderPrefix:
     """Why its window is not changed."""
 
 
+@dataclass(slots=True, eq=False)
 class _State:
     """What is known of one prefix."""
 
-    __slots__ = (
-        "address",
-        "bits",
-        "ce",
-        "changes",
-        "connections",
-        "known",
-        "left_alone",
-        "sent_again",
-        "since",
-        "small",
-    )
-
-    def __init__(self, now: float) -> None:
-        self.address = b""
-        self.connections = self.sent_again = self.ce = self.changes = 0
-        self.small = False
-        self.left_alone: str | None = None
-        self.begin(now)
+    since: float
+    address: bytes = b""
+    connections: int = 0
+    sent_again: int = 0
+    ce: int = 0
+    changes: int = 0
+    bits: int = 0
+    known: int = 0
+    small: bool = False
+    left_alone: str | None = None
 
     def begin(self, now: float) -> None:
         """Forgets connections under another window."""

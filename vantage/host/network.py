@@ -8,6 +8,7 @@ other rule.
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import json
 import random
 from collections.abc import Iterable, Sequence
@@ -19,6 +20,7 @@ from core.errors import PlaceError
 from core.reach import IPNetwork
 from core.system.process import run
 from vantage.linux import sysctls
+from vantage.linux.environment import read
 
 POOLS = ("10.213.0.0/16", "172.29.0.0/16", "192.168.213.0/24")
 """Private prefixes (RFC 1918) out of which a free /29 for host, namespace and prober is drawn."""
@@ -157,9 +159,9 @@ def host_nameservers(resolv: Path = RESOLV_CONF, upstreams: Path = _STUB_UPSTREA
     A server on the host's loopback cannot be reached from the namespace: the one of systemd-resolved is replaced by
     the servers behind it. Raises PlaceError if none is usable.
     """
-    listed = parse_resolv_conf(text_of(resolv))
+    listed = listed_nameservers(resolv)
     if any(ipaddress.ip_address(server).is_loopback for server in listed):
-        listed = [*listed, *parse_resolv_conf(text_of(upstreams))]
+        listed = [*listed, *listed_nameservers(upstreams)]
     usable = [
         server
         for server in dict.fromkeys(listed)
@@ -174,10 +176,10 @@ def host_nameservers(resolv: Path = RESOLV_CONF, upstreams: Path = _STUB_UPSTREA
     return tuple(usable)
 
 
-def parse_resolv_conf(text: str) -> list[str]:
+def listed_nameservers(resolv: Path) -> list[str]:
     """Addresses of its `nameserver` lines; link-local ones, which need an interface, are left out."""
     servers = []
-    for line in text.splitlines():
+    for line in (read(resolv) or "").splitlines():
         words = line.split()
         if len(words) < 2 or words[0] != "nameserver":
             continue
@@ -188,14 +190,6 @@ def parse_resolv_conf(text: str) -> list[str]:
         if not address.is_link_local:
             servers.append(str(address))
     return servers
-
-
-def text_of(path: Path) -> str:
-    """The file's text, empty if it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def forward_blockers(ruleset: Any) -> list[str]:
@@ -296,16 +290,6 @@ def _family(version: int) -> str:
 
 def intersection(left: Iterable[IPNetwork], right: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
     """Prefixes of the addresses that are in both."""
-    shared: list[IPNetwork] = []
-    others = tuple(right)
-    for one in left:
-        for other in others:
-            if isinstance(one, ipaddress.IPv4Network) and isinstance(other, ipaddress.IPv4Network):
-                narrow: IPNetwork = one if one.subnet_of(other) else other
-                if one.overlaps(other):
-                    shared.append(narrow)
-            elif isinstance(one, ipaddress.IPv6Network) and isinstance(other, ipaddress.IPv6Network):
-                narrow = one if one.subnet_of(other) else other
-                if one.overlaps(other):
-                    shared.append(narrow)
-    return tuple(dict.fromkeys(shared))
+    pairs = itertools.product(left, right)
+    shared = (pair for pair in pairs if pair[0].version == pair[1].version and pair[0].overlaps(pair[1]))
+    return tuple(dict.fromkeys(max(pair, key=lambda prefix: prefix.prefixlen) for pair in shared))

@@ -19,7 +19,7 @@ from typing import Literal, Unpack
 from core.domain import RouteAttribute, Setting, Sysctl
 from core.errors import PlaceError, ReachError, UsageError
 from core.reach import ANYWHERE, ENVIRONMENT_VARIABLE, IPNetwork, check_address, environment_prefixes, is_allowed
-from core.system import process
+from core.system import confine, process
 from core.system.place import Prober, Watch
 from core.system.process import PARENT_DEATH, Child, Completed, Pipes
 from vantage.host import raw_ports
@@ -30,9 +30,8 @@ from vantage.host.network import (
     find_uplink,
     host_nameservers,
     intersection,
-    parse_resolv_conf,
+    listed_nameservers,
     read_json,
-    text_of,
 )
 from vantage.host.undo import UndoStep, plain_route
 from vantage.host.undo_log import UndoLog
@@ -280,16 +279,13 @@ def narrowed(wanted: Sequence[IPNetwork]) -> tuple[IPNetwork, ...]:
 def system_nameservers() -> list[str]:
     """DNS servers of the host itself, its stub on loopback included; those that the environment forbids left out."""
     limits = environment_prefixes()
-    listed = parse_resolv_conf(text_of(RESOLV_CONF))
+    listed = listed_nameservers(RESOLV_CONF)
     return [server for server in listed if limits is None or is_allowed(server, limits)]
 
 
 def may(*capabilities: int) -> bool:
     """Whether this process has these capabilities."""
-    effective = 0
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
-        effective = next(int(line.split()[1], 16) for line in lines if line.startswith("CapEff:"))
+    effective = confine.capabilities("CapEff")
     return all(effective >> bit & 1 for bit in capabilities)
 
 
