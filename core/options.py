@@ -10,7 +10,8 @@ from inspect import Parameter, Signature, signature
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
-from typer.core import TyperCommand
+from typer import Typer
+from typer.core import TyperCommand, TyperGroup
 
 from core.errors import UsageError
 
@@ -61,6 +62,13 @@ def with_options(work: Callable[..., None]) -> Callable[..., None]:
         work(**given, **made)
 
     return as_command(call, own_parameters(work), like=work)
+
+
+def command_group(help: str, kind: type[TyperGroup] = TyperGroup) -> Typer:
+    """A group of commands, which it stays with one command, too."""
+    app = Typer(cls=kind, no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=help)
+    app.callback()(lambda: None)
+    return app
 
 
 def listings(command: Any) -> Mapping[str, Iterable[tuple[str, str]]]:

@@ -21,7 +21,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 
 import upshift
@@ -41,26 +40,13 @@ from core.untrusted import last_line
 from downloader.execution.journal import Journal
 from downloader.factors import ALL as FACTORS
 from upshift import archive_names, archive_pages
+from upshift.archive_pages import CapturesOf, Identities
 
 DOCUMENT = "archive.json"
 MADE = ("tables", "figures", "report")
 """Folders of results, below a campaign's (of several, `combined/` of the first)."""
 
 _TABLES = (ENVIRONMENT, SUPERSEDED, DOWNLOADS)
-
-
-class CapturesOf(StrEnum):
-    """Which captures an archive has."""
-
-    NONE = "none"
-    ALL = "all"
-
-
-class Identities(StrEnum):
-    """What becomes of domains, addresses and URLs."""
-
-    KEEP = "keep"
-    HASH = "hash"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,28 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import upshift
 from core.errors import UsageError, use_one_of
 from core.files import disk
+
+
+class CapturesOf(StrEnum):
+    """Which captures an archive has."""
+
+    NONE = "none"
+    ALL = "all"
+
+
+class Identities(StrEnum):
+    """What becomes of domains, addresses and URLs."""
+
+    KEEP = "keep"
+    HASH = "hash"
+
 
 LICENCES: Mapping[str, str] = {
     "CC0-1.0": "https://creativecommons.org/publicdomain/zero/1.0/legalcode",

@@ -61,26 +61,26 @@ FILE_NAME = "upshift.prom"
 """The page in the campaign's folder, for node_exporter's textfile collector."""
 
 
-class _Page:
-    """A collector (of prometheus-client) for one status."""
-
-    def __init__(self, metrics: Iterable[Metric], campaign: str) -> None:
-        self._metrics = list(metrics)
-        for metric in self._metrics:  # a host may have several campaigns, and one collector of their pages
-            metric.samples = [
-                sample._replace(labels={"campaign": campaign, **sample.labels}) for sample in metric.samples
-            ]
-
-    def collect(self) -> Iterator[Metric]:
-        yield from self._metrics
-
-
 def page(status: Status) -> str:
     """The page of a status."""
+    metrics = [*_campaign(status), *_vantage_points(status), *_limits(status)]
+    for metric in metrics:  # a host may have several campaigns, and one collector of their pages
+        metric.samples = [
+            sample._replace(labels={"campaign": status.campaign, **sample.labels}) for sample in metric.samples
+        ]
+    return exposition(metrics)
+
+
+def exposition(metrics: Iterable[Metric]) -> str:
+    """A page of metrics in the text format of Prometheus."""
     from prometheus_client import CollectorRegistry, generate_latest  # 0.1 s to import
 
+    class Page:
+        def collect(self) -> Iterable[Metric]:
+            return metrics
+
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Page([*_campaign(status), *_vantage_points(status), *_limits(status)], status.campaign))
+    registry.register(Page())
     return generate_latest(registry).decode("utf-8")
 
 

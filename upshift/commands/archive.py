@@ -6,7 +6,6 @@ import json as json_format
 import secrets
 from dataclasses import asdict
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -14,20 +13,7 @@ import typer
 
 from core import terminal
 from core.errors import IncompleteError
-
-
-class CapturesName(StrEnum):
-    """See upshift.archive.CapturesOf."""
-
-    NONE = "none"
-    ALL = "all"
-
-
-class Naming(StrEnum):
-    """See upshift.archive.Identities."""
-
-    KEEP = "keep"
-    HASH = "hash"
+from upshift.archive_pages import CapturesOf, Identities
 
 
 def archive(
@@ -43,17 +29,17 @@ def archive(
         list[str], typer.Option("--author", metavar='"FAMILY, GIVEN <ORCID>"', help="Who made it; may be repeated.")
     ],
     captures: Annotated[
-        CapturesName,
+        CapturesOf,
         typer.Option("--captures", help="Captures in it: none (their findings are in the journals) or all."),
-    ] = CapturesName.NONE,
+    ] = CapturesOf.NONE,
     names: Annotated[
-        Naming,
+        Identities,
         typer.Option(
             "--names",
             help="Domains, URLs, addresses and prefixes: keep, or hash with a key that stays beside the archive "
             "(NAME.key); journals, targets and the lab's paths stay out then.",
         ),
-    ] = Naming.KEEP,
+    ] = Identities.KEEP,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Pack campaigns for publication: data, tables, figures, report and the code, with SHA-256 of every file.
@@ -70,8 +56,8 @@ def archive(
             out,
             licence=licence,
             authors=author,
-            captures=archives.CapturesOf(captures.value),
-            names=archives.Identities(names.value),
+            captures=captures,
+            names=names,
             now=datetime.now(UTC),
             key=secrets.token_bytes(32),
             progress=progress,

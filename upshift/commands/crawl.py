@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from core.errors import UsageError
 from core.files.targets import check_out
-from core.options import with_options
+from core.options import command_group, with_options
 from core.outreach import arguments
 
 if TYPE_CHECKING:
@@ -33,12 +33,9 @@ class FilesByDefault(TyperGroup):
         return super().parse_args(ctx, args if named else [self.default, *args])
 
 
-app = typer.Typer(
-    cls=FilesByDefault,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Visit the domains of a top list, politely. The command files need not be named: upshift crawl LIST -o FILE.",
+app = command_group(
+    "Visit the domains of a top list, politely. The command files need not be named: upshift crawl LIST -o FILE.",
+    FilesByDefault,
 )
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from core.errors import UsageError
-from core.options import as_command, own_parameters, parameters_of
+from core.options import as_command, command_group, own_parameters, parameters_of
 from core.outreach import opt_out
 from core.terminal import show_progress as progress_display
 from upshift import fleet_report
@@ -28,8 +28,8 @@ Name = Annotated[
 OPT_OUTS = "campaign_opt_out", "the file of opt-outs on this machine, even if it is empty"
 """The variable that every run needs, and what it is."""
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Vantage points on many hosts, by Ansible."
+app = command_group(
+    "Vantage points on many hosts, by Ansible (extra fleet). Hosts are those of the inventory's group vantage."
 )
 
 
@@ -63,11 +63,6 @@ def on_hosts(work: Callable[..., None]) -> Callable[..., None]:
 
     own = own_parameters(work, skip=("fleet",))
     return app.command()(as_command(command, [*parameters_of(FleetOptions), *own], like=work))
-
-
-@app.callback()
-def _group() -> None:
-    """Vantage points on many hosts, by Ansible (extra fleet). Hosts are those of the inventory's group vantage."""
 
 
 @app.command()

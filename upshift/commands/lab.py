@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from core.errors import LabError, NoisyHostError, UsageError
+from core.options import command_group
 from core.terminal import show_progress
 from vantage.lab import control
 from vantage.lab.files import write_files
@@ -21,7 +22,7 @@ from vantage.lab.plan import read_plan
 from vantage.lab.state import LabFolder, all_labs, lab_folder
 from vantage.lab.topology_file import load_topology, shipped
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=__doc__)
+app = command_group(__doc__ or "")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 LetCpusSleep = Annotated[

@@ -11,14 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from core.errors import UsageError
+from core.options import command_group
 from core.untrusted import is_address
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Addresses -> AS, organisation, provider.",
-)
+app = command_group("Addresses -> AS, organisation, provider.")
 
 Ribs = Annotated[
     list[Path],

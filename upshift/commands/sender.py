@@ -10,27 +10,19 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from core.errors import UsageError
-from core.options import with_options
+from core.options import command_group, with_options
 from core.outreach.arguments import AsJson
 from vantage.host.fallback import Fallback, FallbackRules, SenderPrefix
-
-if TYPE_CHECKING:
-    from prometheus_client import Metric
 
 SHOWN = 20
 """Prefixes in the printed table."""
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="On a server: its windows.")
-
-
-@app.callback()
-def _group() -> None:
-    """On a server: its initial windows, and whom they hurt."""
+app = command_group("On a server: its initial windows, and whom they hurt.")
 
 
 @app.command()
@@ -125,25 +117,19 @@ def _print(rows: Sequence[SenderPrefix], lost: int, *, as_json: bool) -> None:
 
 def _page(fallback: Fallback, lost: int) -> str:
     """The page of metrics; series per prefix for those with the smaller window alone."""
-    from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    from downloader.control.metrics import exposition
 
     small = GaugeMetricFamily("upshift_sender_window_segments", "Smaller initial windows.", labels=("prefix",))
     prefixes = fallback.small_prefixes()
     for prefix in prefixes:
         small.add_metric((str(prefix),), fallback.rules.small_window)
-    families: list[Metric] = [
+    families = [
         CounterMetricFamily("upshift_sender_connections", "Connections that closed.", value=fallback.connections),
         CounterMetricFamily("upshift_sender_events_lost", "Events that came too fast.", value=lost),
         GaugeMetricFamily("upshift_sender_prefixes", "Prefixes that are kept.", value=len(fallback)),
         GaugeMetricFamily("upshift_sender_small_windows", "Prefixes with the smaller window.", value=len(prefixes)),
         small,
     ]
-
-    class Page:
-        def collect(self) -> list[Metric]:
-            return families
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Page())
-    return generate_latest(registry).decode()
+    return exposition(families)

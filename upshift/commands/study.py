@@ -11,20 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.errors import AskedToStopError, UsageError, use_one_of
-from core.options import ListingCommand
+from core.options import ListingCommand, command_group
 
 if TYPE_CHECKING:
     from core.files.study import Study
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Experiments with senders.")
+app = command_group("Published experiments with initial windows, pacing and pipelining, on real kernels in the lab.")
 
 SHIPPED = Path(__file__).resolve().parent.parent / "studies"
 """The studies that come with Upshift, and their tables."""
-
-
-@app.callback()
-def _group() -> None:
-    """Published experiments with initial windows, pacing and pipelining, on real kernels in the lab."""
 
 
 def named(study: str) -> Study:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.errors import UsageError
+from core.options import command_group
 from core.outreach.arguments import AsJson
 from survey.command import command, figures
 from survey.options.prober import wrong_settings
@@ -92,12 +93,7 @@ def _measured(path: Path) -> list[ClientWindow]:
     ]
 
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="What servers support.")
-
-
-@app.callback()
-def _group() -> None:
-    """What servers support."""
+app = command_group("What servers support.")
 
 
 @contextmanager

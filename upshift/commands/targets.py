@@ -10,15 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from core.errors import UsageError
+from core.options import command_group
 
 NEEDS = ("domain", "url", "provider")
 
-targets = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Target sets.")
-
-
-@targets.callback()
-def _group() -> None:
-    """Target sets."""
+targets = command_group("Target sets.")
 
 
 @targets.command()
