@@ -6,7 +6,6 @@ is drawn is what the table has.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any, TextIO
 
 from core.pictures import COLOURS, INK, canvas
 from core.terminal import console, print_line, print_table
-from survey.figures import Breakdown, Figures, Share
+from survey.figures import Breakdown, Figures, Share, plain
 
 _YEAR_3000 = 32_503_680_000.0
 
@@ -69,22 +68,16 @@ SHARE_HEADER = ("count", "n", "share", "low", "high")
 
 def share_cells(share: Share) -> tuple[Any, ...]:
     """The cells of `SHARE_HEADER`; empty where n is 0."""
-    return (share.count, share.n, None if math.isnan(share.share) else share.share, share.low, share.high)
+    return tuple(plain(share).values())
 
 
 def print_chart(table: ChartTable, stream: TextIO) -> None:
     """Prints the data as a table in the terminal's width; shares in per cent."""
     to = console(stream)
-    cells = [list(table.header)]
-    for row in table.rows:
-        cells.append(
-            [
-                _text(value, "share" in table.header and name in _SHARES)
-                for name, value in zip(table.header, row, strict=True)
-            ]
-        )
+    in_percent = _SHARES if "share" in table.header else ()
+    rows = [[_text(value, name in in_percent) for name, value in row.items()] for row in table.dicts()]
     words = [name for name, value in zip(table.header, table.rows[0], strict=True) if isinstance(value, str)]
-    print_table(to, [cells], title=table.title, words=words)
+    print_table(to, [[list(table.header), *rows]], title=table.title, words=words)
     for note in table.notes:
         print_line(to, note)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
 from core.terminal import console, print_line, print_table
@@ -68,30 +68,19 @@ def clustered(domains: Iterable[tuple[int, int]]) -> Share:
         p = count / n
         variance = k / (k - 1) * sum((c - p * m) ** 2 for c, m in sums) / n**2
         effective = min(float(n), p * (1 - p) / variance) if variance else float(n)
-    return _wilson(count, n, effective, _student(k - 1) if k > 1 else Z95)
+    return _wilson(count, n, effective, student(k - 1) if k > 1 else Z95)
 
 
-def _student(degrees: int) -> float:
-    """The quantile of 0.975 of Student's t (M. Abramowitz and I. A. Stegun, 26.7.5), to 0.1 % from 3 on."""
-    z = Z95
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92_160,
-    )
-    return z + math.fsum(term / float(degrees) ** power for power, term in enumerate(terms, 1))
+def student(degrees: int) -> float:
+    """The quantile of 0.975 of Student's t."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, 0.975))
 
 
 def plain(share: Share) -> dict[str, Any]:
     """A share as plain data; None if n is 0."""
-    return {
-        "count": share.count,
-        "n": share.n,
-        "share": None if math.isnan(share.share) else share.share,
-        "low": share.low,
-        "high": share.high,
-    }
+    return {**asdict(share), "share": None if math.isnan(share.share) else share.share}
 
 
 def cell(share: Share, *, digits: int | None = 1) -> str:

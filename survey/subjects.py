@@ -69,10 +69,22 @@ _MAPPED = ("provider", "asn", "rule")
 
 
 class Subjects(Source):
-    """The domains of a top list or a `targets` file; duplicates are skipped. Shards go by hash of the domain."""
+    """The domains of a top list of any kind, or of a `targets` file (Parquet); duplicates are skipped.
 
-    def __init__(self, path: Path, *, limit: int | None, shard: tuple[int, int] | None, urls: bool) -> None:
-        super().__init__(path, limit=limit, shard=shard or (1, 1))
+    Args:
+        path: the file.
+        limit: most subjects (of this shard).
+        shard: (number from 1, of how many), by hash of the domain.
+        urls: whether subjects of targets have their URL.
+
+    Raises:
+        UsageError: the file is missing; during iteration: a broken file, with the line.
+    """
+
+    def __init__(
+        self, path: Path, *, limit: int | None = None, shard: tuple[int, int] = (1, 1), urls: bool = False
+    ) -> None:
+        super().__init__(path, limit=limit, shard=shard)
         self._known = (*_KNOWN, "url") if urls else _KNOWN
         self.is_targets = targets.is_table(path)
 
@@ -94,23 +106,6 @@ class Subjects(Source):
         self.broken, self.faults = rows.broken, rows.faults
         for row in rows:
             yield Subject(domain=row.domain, rank=row.rank)
-
-
-def read_subjects(
-    path: Path, *, limit: int | None = None, shard: tuple[int, int] | None = None, urls: bool = False
-) -> Subjects:
-    """The subjects of a top list of any kind, or of a `targets` file (Parquet).
-
-    Args:
-        path: the file.
-        limit: most subjects (of this shard).
-        shard: (number from 1, of how many), by hash of the domain.
-        urls: whether subjects of targets have their URL.
-
-    Raises:
-        UsageError: the file is missing; during iteration: a broken file, with the line.
-    """
-    return Subjects(path, limit=limit, shard=shard, urls=urls)
 
 
 def _of_targets(path: Path, known: Sequence[str]) -> Iterator[Subject]:

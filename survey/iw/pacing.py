@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from survey.figures import student
+
 UNPACED_SEGMENTS = 10
 """Segments that Linux sends before it paces: with a window of these or fewer nothing can be told."""
 
@@ -31,13 +33,6 @@ SURE_BURST = 0.5
 
 LEAST_GAP_S = 1e-3
 """Shorter gaps are within a burst, whatever the bottleneck."""
-
-_T975 = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-"""Quantile of 0.975 of Student's t with 1, 2, ... degrees of freedom; for more, the last one."""
 
 
 class Pace(StrEnum):
@@ -143,7 +138,7 @@ def slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, float] 
     value = math.fsum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / spread
     residual = math.fsum((b - mean_y - value * (a - mean_x)) ** 2 for a, b in zip(x, y, strict=True))
     degrees = n - 2
-    half = _T975[min(degrees, len(_T975)) - 1] * math.sqrt(residual / degrees / spread)
+    half = student(degrees) * math.sqrt(residual / degrees / spread)
     return value, value - half, value + half
 
 

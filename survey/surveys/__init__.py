@@ -21,7 +21,7 @@ from core.registry import Registry
 from survey.charts import Chart
 from survey.figures import Figures
 from survey.programs import Start
-from survey.subjects import Source, Subject, read_subjects
+from survey.subjects import Source, Subject, Subjects
 
 if TYPE_CHECKING:
     from core.system.place import Prober
@@ -107,7 +107,7 @@ class Context:
 
 
 def _listed(options: SurveyOptions, settings: Any) -> Source:  # noqa: ARG001 - a survey's own settings may name the list
-    return read_subjects(options.source, limit=options.limit, shard=parse_shard(options.shard))
+    return Subjects(options.source, limit=options.limit, shard=parse_shard(options.shard))
 
 
 def _refused(record: Record, error: NotAskedError) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ from survey.iw.charts import ALL as CHARTS
 from survey.iw.figures import figures
 from survey.iw.record import IwRecord
 from survey.iw.wire import LARGEST_MSS, MOST_PIPELINED, PATH_BYTES, SMALLEST_MSS, ProbeVerdict
-from survey.subjects import Source, read_subjects
+from survey.subjects import Source, Subjects
 from survey.surveys import Context, Survey, SurveyOptions, Visit
 
 MSS = (64, 128, 536, 1200)
@@ -117,15 +117,13 @@ def _subjects(options: SurveyOptions, settings: IwSettings) -> Source:
         raise UsageError("there is no INPUT", remedy="give a list or targets, or --prefixes")
     if is_archive(options.source):
         return Archive(options.source, limit=options.limit, shard=shard)
-    return read_subjects(options.source, limit=options.limit, shard=shard, urls=True)
+    return Subjects(options.source, limit=options.limit, shard=shard, urls=True)
 
 
-@asynccontextmanager
-async def _visits(context: Context) -> AsyncIterator[Visit]:
+def _visits(context: Context) -> AbstractAsyncContextManager[Visit]:
     from survey.iw.probers import visits
 
-    async with visits(context) as visit:
-        yield visit
+    return visits(context)
 
 
 def _refused(record: Any, error: Any) -> None:
@@ -147,12 +145,7 @@ IW = Survey(
     subjects=_subjects,
     settings=IwSettings,
     check=_check,
-    targets={
-        "iw_segments": lambda record: record.iw_segments,
-        "iw_bytes": lambda record: record.iw_bytes,
-        "iw_kind": lambda record: record.iw_kind,
-        "paced": lambda record: record.paced,
-    },
+    targets={name: attrgetter(name) for name in ("iw_segments", "iw_bytes", "iw_kind", "paced")},
     outcome=lambda record: record.verdict or record.failure or "unknown",
     good=lambda outcome: outcome == ProbeVerdict.LIMITED,
     refused=_refused,

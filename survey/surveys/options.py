@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -35,12 +35,10 @@ class OptionsSettings:
         return tuple(dict.fromkeys(self.port or (443, 80)))
 
 
-@asynccontextmanager
-async def _visits(context: Context) -> AsyncIterator[Visit]:
+def _visits(context: Context) -> AbstractAsyncContextManager[Visit]:
     from survey.options.visit import visits
 
-    async with visits(context) as visit:
-        yield visit
+    return visits(context)
 
 
 def _negotiated(name: str) -> Callable[[OptionsRecord], bool | None]:

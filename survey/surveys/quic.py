@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -39,12 +38,10 @@ class QuicSettings:
         return self.ca or (Path(system) if system else None)
 
 
-@asynccontextmanager
-async def _visits(context: Context) -> AsyncIterator[Visit]:
+def _visits(context: Context) -> AbstractAsyncContextManager[Visit]:
     from survey.quic.visit import visits
 
-    async with visits(context) as visit:
-        yield visit
+    return visits(context)
 
 
 def supports(record: QuicRecord) -> bool | None:

@@ -25,7 +25,7 @@ from core.outreach.ledger import LedgerEntry
 from core.outreach.pace import LANES_KEPT, Lanes, TokenBucket
 from survey.access import NotAskedError
 from survey.engine import SurveyLedger, _work
-from survey.subjects import Subject, read_subjects
+from survey.subjects import Subject, Subjects
 from survey.surveys.options import OPTIONS
 from tests.cells import Repeats
 
@@ -39,39 +39,39 @@ def target(number: int, **values: object) -> Target:
 def test_subjects_of_a_list_and_of_targets(tmp_path: Path) -> None:
     source = tmp_path / "list.csv"
     source.write_text("1,a.example\n2,b.example\n3,a.example\nx,y\n4,c.example\n")
-    subjects = read_subjects(source)
+    subjects = Subjects(source)
     assert list(subjects) == [Subject(domain=f"{c}.example", rank=n) for c, n in (("a", 1), ("b", 2), ("c", 4))]
     assert (subjects.is_targets, subjects.duplicates, sum(subjects.broken.values())) == (False, 1, 1)
     assert [fault.line for fault in subjects.faults] == [4]
-    assert len(list(read_subjects(source, limit=2))) == 2
-    parts = [{s.domain for s in read_subjects(source, shard=(n, 2))} for n in (1, 2)]
+    assert len(list(Subjects(source, limit=2))) == 2
+    parts = [{s.domain for s in Subjects(source, shard=(n, 2))} for n in (1, 2)]
     assert parts[0] | parts[1] == {"a.example", "b.example", "c.example"}
     assert not parts[0] & parts[1]
 
     crawled = tmp_path / "targets.parquet"
     rows = [target(1, server_ip="198.18.0.1"), target(2)]
     store.write_rows(crawled, "targets", rows)
-    (first, second) = read_subjects(crawled)
+    (first, second) = Subjects(crawled)
     assert (first.server_ip, first.provider, second.server_ip, second.rank) == ("198.18.0.1", None, None, 2)
     mapped = tmp_path / "mapped.csv"
     targets.write_rows(mapped, [target(1, server_ip="198.18.0.1", asn=1, alt_svc="h3=:443"), target(2)])
-    (first, second) = read_subjects(mapped)
+    (first, second) = Subjects(mapped)
     assert (first.alt_svc, first.provider, second.alt_svc) == ("h3=:443", "other", None)
 
 
 def test_subjects_that_cannot_be_had(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="file not found"):
-        read_subjects(tmp_path / "none")
+        Subjects(tmp_path / "none")
     downloads = tmp_path / "d.parquet"
     store.write_rows(downloads, "downloads", [])
     with pytest.raises(UsageError, match="holds downloads records of Upshift, not targets"):
-        list(read_subjects(downloads))
+        list(Subjects(downloads))
     store.write_rows(downloads, "targets", [])
     with pytest.raises(UsageError, match="the targets file is empty"):
-        list(read_subjects(downloads))
+        list(Subjects(downloads))
     downloads.write_bytes(b"PAR1 and nothing more")
     with pytest.raises(UsageError, match="not a readable Parquet"):
-        list(read_subjects(downloads))
+        list(Subjects(downloads))
 
 
 def test_a_record_has_the_time_when_its_visit_ended() -> None:

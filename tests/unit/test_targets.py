@@ -21,7 +21,7 @@ from core.files import schemas, store, targets
 from crawler.links import normal
 from downloader.campaign.campaign import from_document
 from downloader.campaign.targets import load_targets
-from survey.subjects import Subject, read_subjects
+from survey.subjects import Subject, Subjects
 from tests.cells import examples
 from upshift import cli
 
@@ -276,7 +276,7 @@ def test_one_file_goes_through_map_compose_and_run(tmp_path: Path, start: str, e
         assert result.exit_code == 0, result.output
 
     command("map", "targets", source, "-o", first, "--rib", tmp_path / "t.npz")
-    assert [subject.provider for subject in read_subjects(first)] == ["google"] * 5
+    assert [subject.provider for subject in Subjects(first)] == ["google"] * 5
     assert {target.asn for target in found(first)} == {15_169}
     table_now = targets.read(first).append_column("mine", pa.array([f"m{n}" for n in range(1, 6)]))
     targets.write(second, table_now)
@@ -298,7 +298,7 @@ def test_a_top_list_is_not_a_table(tmp_path: Path) -> None:
         path.write_text(text)
         assert not targets.is_table(path)
     path.write_text('\ufeffurl,"domain"\r\nhttps://a.example/,a.example\r\n')
-    assert list(read_subjects(path)) == [Subject(domain="a.example")]
+    assert list(Subjects(path)) == [Subject(domain="a.example")]
 
 
 def test_the_crawl_takes_no_url_that_a_campaign_refuses() -> None:
