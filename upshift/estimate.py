@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
-from core.domain import Target
+from core.domain import Target, TargetKey
 from downloader.campaign.expected import PathGuess, downloads_per_run, expected_s, planned_downloads, run_bytes, worst_s
 from downloader.campaign.limits import Captures
 from downloader.limits.budget import network_of
 from downloader.limits.disk import RECORDED_BYTES
-from downloader.schedule.slots import MARGIN_S, Key, SharedPlan, Slots, key_of
+from downloader.schedule.slots import MARGIN_S, SharedPlan, Slots
 
 Paths = Callable[[str, Target], PathGuess]
 """(vantage point, target) -> what is expected of the path."""
@@ -164,24 +164,24 @@ def _part(
 
 def _duration_s(plan: SharedPlan, name: str, time_of: Callable[[Target], float], now: float) -> float:
     """From now to the end of the last run of a vantage point."""
-    times = {key_of(target): time_of(target) for target in plan.targets}
+    times = {target.key: time_of(target) for target in plan.targets}
     if plan.slots is None:  # vantage points that share few targets wait for each other
         crowd = max(1.0, len(plan.vantage_points) / len({target.domain for target in plan.targets}))
         return plan.campaign.iterations * crowd * sum(times.values())
     return max(_ends(plan.slots, plan, plan.index(name), times, now)) - now
 
 
-def _ends(slots: Slots, plan: SharedPlan, index: int, times: Mapping[Key, float], now: float) -> Iterator[float]:
+def _ends(slots: Slots, plan: SharedPlan, index: int, times: Mapping[TargetKey, float], now: float) -> Iterator[float]:
     """When a vantage point has done all runs of each class; it works on one class at a time, so each is by itself."""
     order = list(plan.targets)
     random.Random(plan.campaign.seed).shuffle(order)  # a plan is shuffled, too
     classes: dict[int, list[Target]] = {}
     for target in order:
-        classes.setdefault(slots.classes[key_of(target)], []).append(target)
+        classes.setdefault(slots.classes[target.key], []).append(target)
     for members in classes.values():
         first = members[0]
         at = now if slots.is_turn(first, index, now) else slots.next_turn(first, index, now)
-        runs = [(worst_s(plan.campaign, target), times[key_of(target)]) for target in members]
+        runs = [(worst_s(plan.campaign, target), times[target.key]) for target in members]
         left = deque(runs * plan.campaign.iterations)
         counts = Counter(worst for worst, _ in left)
         shortest = deque(sorted(counts))

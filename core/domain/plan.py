@@ -95,6 +95,10 @@ class Provider(StrEnum):
     OTHER = "other"
 
 
+TargetKey = tuple[str, str]
+"""Domain and URL."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """A file on a server: one row of a `targets` file (`core.files.targets` reads and writes them)."""
@@ -151,6 +155,11 @@ class Target:
     """What it counts the window in: segments, bytes, rfc3390, floor or mixed."""
     paced: bool | None = None
     """It paces its initial window."""
+
+    @property
+    def key(self) -> TargetKey:
+        """What identifies it within its campaign."""
+        return self.domain, self.url
 
 
 class ObjectKind(StrEnum):

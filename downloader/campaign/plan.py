@@ -176,10 +176,10 @@ def _sequences(campaign: Campaign, targets: Sequence[Target], *, seed: str) -> l
 
     Runs without QUIC have fewer, so they are balanced for themselves.
     """
-    short = {(target.domain, target.url) for target in campaign.without_http3(targets)}
+    short = {target.key for target in campaign.without_http3(targets)}
     groups: dict[bool, list[int]] = {}
     for index, target in enumerate(targets):
-        groups.setdefault((target.domain, target.url) in short, []).append(index)
+        groups.setdefault(target.key in short, []).append(index)
     ordered: dict[int, tuple[str, ...]] = {}
     for is_short, members in groups.items():
         every = [configuration.name for configuration in campaign.of(targets[members[0]])]
@@ -187,7 +187,7 @@ def _sequences(campaign: Campaign, targets: Sequence[Target], *, seed: str) -> l
         names = tuple(name for name in every if name not in paper.WARMUPS)
         sequences = [names] * len(members)
         if campaign.order != Order.PUBLISHED:
-            runs = [(targets[index].provider, (targets[index].domain, targets[index].url)) for index in members]
+            runs = [(targets[index].provider, targets[index].key) for index in members]
             drawn = f"{seed}/without HTTP/3" if is_short else seed
             sequences = assign(names, runs, random.Random(f"{campaign.seed}/{drawn}"))
         ordered |= {index: (*warmups, *sequence) for index, sequence in zip(members, sequences, strict=True)}
@@ -218,7 +218,7 @@ def plan_hash(
         "vantage_points": sorted(vantage_points),
     }
     if apart := campaign.without_http3(targets):
-        plan["without_http3"] = [[target.domain, target.url] for target in apart]
+        plan["without_http3"] = [target.key for target in apart]
     if classes is not None:
         plan["classes"] = list(classes)
     return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()

@@ -49,11 +49,11 @@ def _checked(rows: Iterable[tuple[str, Target]], *, where: str) -> list[Target]:
     seen: set[tuple[str, str]] = set()
     for place, target in rows:
         fault = domain_fault(target.domain) or url_fault(target.url, schemes=("https",))
-        if fault is None and (target.domain, target.url) in seen:
+        if fault is None and target.key in seen:
             fault = f"this target ({scrub(target.domain, most=80)}) is listed twice"
         if fault is not None:
             raise UsageError(fault, where=place, remedy="correct or remove it")
-        seen.add((target.domain, target.url))
+        seen.add(target.key)
         checked.append(target)
     if not checked:
         raise UsageError("no targets", where=where, remedy="add at least one row")

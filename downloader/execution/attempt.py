@@ -289,7 +289,7 @@ class Attempt:
             self._entered = goal.address
             network = network_of(self._run.target, goal.address)
             with self._parts.on(Part.JOURNAL):
-                self._vantage.journal.resolved(self._run.number, self._attempt, goal.address, network)
+                self._vantage.journal.spent.resolved(self._run.number, self._attempt, goal.address, network)
         with self._parts.on(Part.SETTINGS):
             self._place.apply(settings_with(self._campaign.published_quirks, configuration))
         client = self._vantage.client(configuration.client)

@@ -325,7 +325,8 @@ def settle_killed(campaign: Campaign, journal: Journal, runs: Mapping[int, Plann
     """Counts killed attempts from their captures, whole or partial; one without keeps its worst case."""
     for entry in journal.spent.unsettled():
         run = runs[entry.run]
-        journal.settle(entry, _taken(campaign, journal, entry, run, path_of(run, entry.attempt)))
+        ip_bytes = _taken(campaign, journal, entry, run, path_of(run, entry.attempt))
+        journal.spent.settle(entry.run, entry.attempt, ip_bytes)
 
 
 def _taken(campaign: Campaign, journal: Journal, entry: AccountEntry, run: PlannedRun, path: Path) -> int:

@@ -28,7 +28,7 @@ from core.errors import UsageError
 from core.files.journal import FILE_NAME, SCHEMA, JournalReader
 from downloader.campaign.plan import PlannedRun
 from downloader.limits import budget, captures
-from downloader.limits.budget import AccountEntry, Reserved, Spent
+from downloader.limits.budget import Reserved, Spent
 from downloader.limits.captures import CaptureTable, Settled
 from downloader.schedule.slots import SharedPlan
 
@@ -178,14 +178,6 @@ class Journal(JournalReader):
 
     def _attempt(self, number: int) -> int:
         return int(self._db.execute("SELECT attempts FROM runs WHERE number = ?", (number,)).fetchone()[0])
-
-    def resolved(self, number: int, attempt: int, address: str, network: str | None) -> None:
-        """Enters the server's address in the account: from now on its capture has what is sent to it."""
-        self.spent.resolved(number, attempt, address, network)
-
-    def settle(self, entry: AccountEntry, ip_bytes: int) -> None:
-        """Enters what a killed attempt took."""
-        self.spent.settle(entry.run, entry.attempt, ip_bytes)
 
     def _settle(self, number: int, ended: Ended | None, capture: Settled | None = None) -> None:
         if capture is not None:
@@ -346,7 +338,7 @@ def _changes(journal: JournalReader, plan: SharedPlan) -> Iterator[str]:
     for name in sorted(before.keys() | after.keys()) if before else ():
         if not _agree(before.get(name), after.get(name)):
             yield f"configuration {name}"
-    targets = {(target.domain, target.url) for target in plan.targets}
+    targets = {target.key for target in plan.targets}
     if (recorded := set(journal.db.execute("SELECT DISTINCT domain, url FROM runs"))) != targets:
         yield f"targets ({len(targets - recorded)} new, {len(recorded - targets)} gone)"
     yield from _changes_of_lab(json.loads(journal.meta("lab") or "{}"), plan.truth or {})

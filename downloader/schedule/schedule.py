@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from core.domain import Disturbance, Download, Failure
+from core.domain import Disturbance, Download, Failure, TargetKey
 from downloader.campaign.plan import PlannedRun
 
 
@@ -134,8 +134,6 @@ TURN_S = 0.2
 Listener = Callable[[State, str, float | None], None]
 """Told what the vantage point does, why, and until when (Unix time; None: unknown)."""
 
-_Key = tuple[str, str]
-
 
 class Schedule:
     """The waiting runs of one vantage point.
@@ -162,12 +160,12 @@ class Schedule:
     ) -> None:
         self._turns, self._gates, self._stop, self._tell, self._clock = turns, gates, stop, tell, clock
         self._sleep = sleep or stop.wait
-        self._runs: dict[_Key, deque[PlannedRun]] = {}
+        self._runs: dict[TargetKey, deque[PlannedRun]] = {}
         for run in runs:
-            self._runs.setdefault(_key(run), deque()).append(run)
+            self._runs.setdefault(run.target.key, deque()).append(run)
         self._ready = [(waiting[0].number, key) for key, waiting in self._runs.items()]
         heapq.heapify(self._ready)
-        self._aside: list[tuple[float, int, _Key, Wait]] = []
+        self._aside: list[tuple[float, int, TargetKey, Wait]] = []
         """Targets that were refused until a time: a heap of (that time, number of the next run, key, the answer)."""
 
     @property
@@ -205,7 +203,7 @@ class Schedule:
         Args:
             again: it is not recorded, so it is the next one of its target.
         """
-        key = _key(run)
+        key = run.target.key
         self._turns.give_back(run.target.domain)
         if again:
             self._runs.setdefault(key, deque()).appendleft(run)
@@ -240,7 +238,7 @@ class Schedule:
         while self._aside and self._aside[0][0] <= now:
             _, number, key, _ = heapq.heappop(self._aside)
             heapq.heappush(self._ready, (number, key))
-        refused: list[tuple[int, _Key]] = []
+        refused: list[tuple[int, TargetKey]] = []
         soonest: Wait | None = None
         try:
             while self._ready:
@@ -259,7 +257,7 @@ class Schedule:
             for entry in refused:
                 heapq.heappush(self._ready, entry)
 
-    def _pop(self, key: _Key) -> PlannedRun:
+    def _pop(self, key: TargetKey) -> PlannedRun:
         waiting = self._runs[key]
         run = waiting.popleft()
         if not waiting:
@@ -274,7 +272,3 @@ class Schedule:
         if self._turns.take(run.target.domain):
             return None
         return Wait(State.WAITING_FOR_TARGET, f"another vantage point downloads from {run.target.domain}")
-
-
-def _key(run: PlannedRun) -> _Key:
-    return run.target.domain, run.target.url

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.domain import Disturbance, Failure, Target, VoidReason
+from core.domain import Disturbance, Failure, Target, TargetKey, VoidReason
 from core.errors import UsageError
 from core.system.this_host import MOST_APART_S, Clock
 from core.untrusted import host_and_port, registered_domain
@@ -32,14 +32,6 @@ begin, as nothing begins exactly with its slot."""
 
 LEAST_AUTO_S = 1800.0
 """Shortest slot of `slot_s = "auto"`."""
-
-Key = tuple[str, str]
-"""Domain and URL: a target."""
-
-
-def key_of(target: Target) -> Key:
-    """What identifies a target within its campaign."""
-    return target.domain, target.url
 
 
 def groups(targets: Sequence[Target]) -> list[list[Target]]:
@@ -84,7 +76,7 @@ class Slots:
     length_s: float
     count: int
     """Number of vantage points, and of classes."""
-    classes: Mapping[Key, int]
+    classes: Mapping[TargetKey, int]
     """Target -> class."""
 
     def slot(self, now: float) -> int:
@@ -97,7 +89,7 @@ class Slots:
 
     def is_turn(self, target: Target, index: int, now: float) -> bool:
         """Whether the vantage point of that index works on the target's class."""
-        return (index + self.slot(now)) % self.count == self.classes[key_of(target)]
+        return (index + self.slot(now)) % self.count == self.classes[target.key]
 
     def fits(self, worst: float, now: float) -> bool:
         """Whether a run that takes at most `worst` seconds may start."""
@@ -106,7 +98,7 @@ class Slots:
     def next_turn(self, target: Target, index: int, now: float) -> float:
         """When the next slot begins in which the vantage point works on the target's class; after the present one."""
         after = self.slot(now) + 1
-        wait = (self.classes[key_of(target)] - index - after) % self.count
+        wait = (self.classes[target.key] - index - after) % self.count
         return (after + wait) * self.length_s
 
 
@@ -133,7 +125,7 @@ def slots_for(campaign: Campaign, targets: Sequence[Target], count: int) -> Slot
         )
     together = groups(targets)
     dealt = deal([sum(expected_s(campaign, target) for target in group) for group in together], count)
-    classes = {key_of(target): number for group, number in zip(together, dealt, strict=True) for target in group}
+    classes = {target.key: number for group, number in zip(together, dealt, strict=True) for target in group}
     return Slots(length_s=length, count=count, classes=classes)
 
 
@@ -203,7 +195,7 @@ class SharedPlan:
     def digest(self) -> str:
         """The plan's hash."""
         slots = self.slots
-        classes = None if slots is None else [slots.classes[key_of(target)] for target in self.targets]
+        classes = None if slots is None else [slots.classes[target.key] for target in self.targets]
         return plan_hash(self.campaign, self.targets, self.vantage_points, classes=classes)
 
     def index(self, vantage: str) -> int:

@@ -33,7 +33,7 @@ def campaign(tmp_path: Path) -> Path:
         journal.spent.resolved(run, 1, address, network)
         journal.spent.settle(run, 1, 250_000 + run, ended=began + 30)
     journal.begin(2, Reserved(now=START + 120.0, latest_end=START + 200.0, network="AS64500", worst_bytes=5_000_000))
-    journal.resolved(2, 1, "192.0.2.8", "AS64500")
+    journal.spent.resolved(2, 1, "192.0.2.8", "AS64500")
     journal.close()
     return folder
 

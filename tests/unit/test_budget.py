@@ -64,7 +64,7 @@ class Account:
 
     def resolve(self, run: PlannedRun, attempt: int, address: str, now: float) -> str | None:
         """Why the run must end now that its address is known."""
-        self.journal.resolved(run.number, attempt, address, network_of(run.target, address))
+        self.journal.spent.resolved(run.number, attempt, address, network_of(run.target, address))
         self.gate.resolved(run, attempt, address, now)
         cut = self.gate.cuts(run, now)
         return cut and cut.reason
@@ -128,7 +128,7 @@ def test_a_kill_gives_nothing_back(open_account: Any) -> None:
     (entry,) = again.journal.spent.unsettled()
     assert (entry.ip_bytes, entry.settled, entry.address) == (worst_run_bytes(wanted), False, None)
     for _ in range(2):  # counted once, however often it is settled
-        again.journal.settle(entry, 7)
+        again.journal.spent.settle(entry.run, entry.attempt, 7)
         assert again.journal.spent.totals(NOON).campaign == 7
     assert not again.journal.spent.unsettled() and again.ask(run, NOON + 60) is None
 
@@ -257,7 +257,7 @@ def test_the_fullest_budgets_are_told(tmp_path: Path) -> None:
         gate.admits(plan[0], NOON)
         assert told == {"campaign": ("the campaign", 0, 250_000_000_000)}, "no AS and no domain has used anything"
         attempt = journal.begin(0, reserved(wanted, ASN, NOON))
-        journal.resolved(0, attempt, "192.0.2.7", "AS64500")
+        journal.spent.resolved(0, attempt, "192.0.2.7", "AS64500")
         journal.interrupt(0, ended=Ended(ip_bytes=700, at=NOON))
         gate.holds(NOON)
         gate.admits(plan[1], NOON)

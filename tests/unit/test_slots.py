@@ -29,7 +29,6 @@ from downloader.schedule.slots import (
     Slots,
     deal,
     groups,
-    key_of,
     share,
     slots_for,
 )
@@ -165,8 +164,8 @@ def test_a_run_waits_for_its_class_and_for_a_slot_that_it_fits_into() -> None:
     slots = slots_for(plan, targets, 3)
     made = gate(slots, plan)
     assert slots is not None
-    [mine] = [one for one in targets if slots.classes[key_of(one)] == 0]
-    [other] = [one for one in targets if slots.classes[key_of(one)] == 2]
+    [mine] = [one for one in targets if slots.classes[one.key] == 0]
+    [other] = [one for one in targets if slots.classes[one.key] == 2]
     assert made.admits(run_of(mine), 300.0) is None
     assert made.admits(run_of(mine), 400.0 - WORST_S - 5) is None
     late = made.admits(run_of(mine), 400.0 - WORST_S - 4.9)
@@ -279,13 +278,13 @@ def plans(draw: st.DrawFn) -> tuple[SharedPlan, list[float], list[float], int]:
 
 def check_plan(made: tuple[SharedPlan, list[float], list[float], int]) -> None:
     plan, errors, starts, seed = made
-    group_of = {key_of(one): number for number, group in enumerate(groups(plan.targets)) for one in group}
+    group_of = {one.key: number for number, group in enumerate(groups(plan.targets)) for one in group}
     seen: dict[int, list[tuple[float, float, str]]] = {}
     for name, error_s, start_s in zip(plan.vantage_points, errors, starts, strict=True):
         found = intervals(plan, name, error_s, 1e6 + start_s, seed)
-        assert {key_of(one) for one, _, _ in found} == {key_of(one) for one in plan.targets}, "every target is reached"
+        assert {one.key for one, _, _ in found} == {one.key for one in plan.targets}, "every target is reached"
         for one, began, ended in found:
-            seen.setdefault(group_of[key_of(one)], []).append((began, ended, name))
+            seen.setdefault(group_of[one.key], []).append((began, ended, name))
     for visits in seen.values():
         visits.sort()
         for (_, ended, name), (began, _, other) in itertools.pairwise(visits):

@@ -163,8 +163,8 @@ def _disk(campaign: Campaign, expected: Estimate) -> Iterator[str]:
 
 def _without_http3(plan: SharedPlan) -> Iterator[str]:
     """What is not planned, as it could only fail."""
-    left = {(target.domain, target.url) for target in plan.targets}
-    gone = sum((target.domain, target.url) not in left for target in plan.without_http3)
+    left = {target.key for target in plan.targets}
+    gone = sum(target.key not in left for target in plan.without_http3)
     if plan.without_http3:
         yield (
             f"Not planned over QUIC: {_count(len(plan.without_http3), 'target')} known to be without HTTP/3 (column "
