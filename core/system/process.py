@@ -22,6 +22,7 @@ from typing import IO, Any, Literal, TypedDict, Unpack
 
 from core.errors import PlaceError
 from core.system import signals
+from core.untrusted import last_line
 
 PARENT_DEATH = ("setpriv", "--pdeathsig", "KILL", "--")
 """Prefix that makes the kernel kill a program when the thread that started it ends."""
@@ -42,9 +43,8 @@ class Completed:
     def check(self, *, doing: str) -> Completed:
         """Returns itself, or raises PlaceError with the last line of standard error if the exit code is not 0."""
         if self.returncode != 0:
-            lines = (self.stderr or self.stdout).strip().splitlines()
-            last_line = lines[-1] if lines else f"exit code {self.returncode}"
-            raise PlaceError(f"{self.argv[0]} failed while {doing}: {last_line}")
+            reason = last_line(self.stderr or self.stdout) or f"exit code {self.returncode}"
+            raise PlaceError(f"{self.argv[0]} failed while {doing}: {reason}")
         return self
 
 

@@ -34,6 +34,7 @@ from core.reach import ENVIRONMENT_VARIABLE
 from core.system import process
 from core.system.place import Program
 from core.terminal import Progress
+from core.untrusted import last_line
 from vantage.doctor.ceilings import MeasuredCeiling, read_answer
 from vantage.doctor.gather import private_namespace
 from vantage.host.undo_log import module_environment
@@ -198,8 +199,12 @@ def wait_until_ready(server: process.Child, transport: Transport, log: Path) -> 
                 if bound.search(Path(f"/proc/{server.pid}/net/{name}").read_text(encoding="ascii")):
                     return
         time.sleep(0.02)
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
-    raise PlaceError(f"{server.argv[0]} did not start" + (f": {lines[-1]}" if lines else ""))
+    reason = _last_line(log) if log.exists() else ""
+    raise PlaceError(f"{server.argv[0]} did not start" + (f": {reason}" if reason else ""))
+
+
+def _last_line(log: Path) -> str:
+    return last_line(log.read_text(encoding="utf-8", errors="replace"))
 
 
 _SPARE_S = 20.0
@@ -274,10 +279,8 @@ def _ladders(order: _Order, folder: Path) -> Iterator[tuple[str, list[Transfer]]
             yield client, [build(transfer, Transfer, where=client) for transfer in transfers]
         code = child.wait(_SPARE_S)
     if code != 0:
-        lines = error_log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        raise PlaceError(
-            f"the clients' ceilings cannot be measured here: {lines[-1] if lines else f'exit code {code}'}"
-        )
+        reason = _last_line(error_log) or f"exit code {code}"
+        raise PlaceError(f"the clients' ceilings cannot be measured here: {reason}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,10 +145,7 @@ _PROBES = {
 
 def check_probes(facts: Facts) -> list[CheckResult]:
     """Probes that ran in a private namespace."""
-    return [
-        _probe(name, facts.probed[name], one.well, one.remedy, lab=one.lab, campaign=one.campaign)
-        for name, one in _PROBES.items()
-    ]
+    return [_probe(name, facts.probed[name], **one._asdict()) for name, one in _PROBES.items()]
 
 
 def _probe(

@@ -21,6 +21,7 @@ from core.system import process
 from core.system.confine import landlock_version
 from core.system.place import Program
 from core.system.this_host import read_clock
+from core.untrusted import last_line
 from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ServerFacts, UplinkFacts
 from vantage.host import undo
 from vantage.host.network import choose_link, find_uplink, host_table
@@ -182,8 +183,7 @@ def try_privately(argv: Sequence[str], *, stdin: str | None = None) -> str | Non
         return error.what
     if done.returncode == 0:
         return None
-    lines = done.stderr.strip().splitlines()
-    return lines[-1] if lines else f"{argv[0]} ended with exit code {done.returncode}"
+    return last_line(done.stderr) or f"{argv[0]} ended with exit code {done.returncode}"
 
 
 def try_translation() -> str | None:

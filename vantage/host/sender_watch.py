@@ -15,6 +15,7 @@ from core.domain import RouteAttribute
 from core.errors import PlaceError, UsageError
 from core.reach import IPNetwork
 from core.system.process import run
+from core.untrusted import last_line
 from vantage.host.fallback import Fallback, FallbackRules
 from vantage.host.place import NET_ADMIN, may
 from vantage.host.undo import UndoStep
@@ -84,7 +85,7 @@ class PrefixRoutes:
         self._log.add([UndoStep(kind="routes", name=family, value=f"dev {self._device} proto {PROTOCOL}")])
         # `add` refuses to replace a route that came in between.
         done = self._log.run(("ip", family, "route", "add", *line))
-        return None if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
+        return None if done.returncode == 0 else last_line(done.stderr)
 
 
 def watch(

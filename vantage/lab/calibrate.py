@@ -17,6 +17,7 @@ from typing import Any
 from core.errors import LabError
 from core.system import process
 from core.terminal import Progress
+from core.untrusted import last_line
 from vantage.lab.lab import Lab
 from vantage.lab.pathem import DEVICE, Emulator
 from vantage.lab.place import LabPlace
@@ -313,8 +314,8 @@ def start_probe(place: LabPlace, *arguments: str) -> process.Child:
 def wait_ready(child: process.Child) -> None:
     """Waits until a probe is ready. Raises LabError if it ends instead."""
     if child.stdout is None or child.stderr is None or child.stdout.readline() != "ready\n":
-        lines = child.stderr.read().strip().splitlines() if child.stderr else []
-        raise LabError(f"a measuring program failed ({lines[-1] if lines else 'no error message'})")
+        reason = last_line(child.stderr.read()) if child.stderr else ""
+        raise LabError(f"a measuring program failed ({reason or 'no error message'})")
 
 
 def read_answer(child: process.Child) -> dict[str, Any]:
