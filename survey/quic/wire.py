@@ -13,6 +13,8 @@ import random
 from dataclasses import dataclass
 from enum import StrEnum
 
+from aioquic._buffer import Buffer, BufferReadError
+
 PADDED_BYTES = 1_200
 """RFC 9000, section 14.1: smallest datagram that may begin a connection [bytes]."""
 
@@ -188,14 +190,12 @@ class Parameters:
 
     def number(self, identifier: int) -> int | None:
         """A parameter that is one number; None if it is absent or not a number."""
-        for key, value in self.entries:
-            if key == identifier:
-                try:
-                    decoded, end = _varint(value, 0)
-                except ValueError:
-                    return None
-                return decoded if end == len(value) else None
-        return None
+        buffer = Buffer(data=next((value for key, value in self.entries if key == identifier), b""))
+        try:
+            number = buffer.pull_uint_var()
+        except BufferReadError:
+            return None
+        return number if buffer.eof() else None
 
     def has(self, identifier: int) -> bool:
         return any(key == identifier for key, _ in self.entries)
@@ -212,23 +212,8 @@ class Parameters:
 
 def read_parameters(data: bytes) -> Parameters:
     """The extension's content as parameters. Raises ValueError if it is cut."""
-    entries, position = [], 0
-    while position < len(data):
-        identifier, position = _varint(data, position)
-        length, position = _varint(data, position)
-        if position + length > len(data):
-            raise ValueError("a transport parameter is truncated")
-        entries.append((identifier, data[position : position + length]))
-        position += length
+    entries, buffer = [], Buffer(data=data)
+    while not buffer.eof():
+        identifier = buffer.pull_uint_var()
+        entries.append((identifier, buffer.pull_bytes(buffer.pull_uint_var())))
     return Parameters(tuple(entries))
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """A variable-length integer (RFC 9000, section 16) and where it ends. Raises ValueError if it is cut."""
-    if position >= len(data):
-        raise ValueError("a number is missing")
-    size = 1 << (data[position] >> 6)
-    raw = data[position : position + size]
-    if len(raw) < size:
-        raise ValueError("a number is truncated")
-    return int.from_bytes(raw, "big") & ((1 << (8 * size - 2)) - 1), position + size
