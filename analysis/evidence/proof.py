@@ -62,7 +62,6 @@ def handshake_of(connection: Connection) -> Handshake | None:
         syn_mss=connection.client.mss,
         synack_mss=connection.server.mss if answered else None,
         syn_window=connection.client.syn_window or 0,
-        syn_count=connection.client.syn_packets,
         later_syn_without_ecn=bool(connection.ecn_fallback),
     )
 
@@ -183,7 +182,6 @@ def handshake_at_server(record: Mapping[str, Any]) -> Handshake | None:
         syn_mss=syn["mss"],
         synack_mss=answer.get("mss"),
         syn_window=syn["window"],
-        syn_count=1,
         later_syn_without_ecn=False,
     )
 

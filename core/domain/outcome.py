@@ -307,8 +307,6 @@ class Handshake:
     synack_mss: int | None
     syn_window: int
     """Unscaled window of the SYN [bytes]."""
-    syn_count: int
-    """SYNs of this connection, retransmitted ones included."""
     later_syn_without_ecn: bool
     """The first SYN requested ECN and a retransmitted one did not (the kernel's `tcp_ecn_fallback`)."""
 

@@ -42,7 +42,6 @@ def handshakes() -> Iterator[Handshake]:
             syn_mss=1460,
             synack_mss=1460,
             syn_window=window,
-            syn_count=2 if fell_back else 1,
             later_syn_without_ecn=fell_back and offered,
         )
 

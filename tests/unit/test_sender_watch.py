@@ -48,7 +48,7 @@ class World:
         packed = ipaddress.ip_address(address).packed
         for _ in range(count):
             sent = round(segments * MSS)
-            self.fallback.add(ClosedConnection(packed, MSS, 10, 0, sent, MSS if again else 0), now)
+            self.fallback.add(ClosedConnection(packed, MSS, 0, sent, MSS if again else 0), now)
 
 
 def test_more_than_the_share_of_enough_short_connections() -> None:
@@ -160,11 +160,11 @@ def message(
 
 def test_messages_of_the_kernel() -> None:
     inside = ipaddress.ip_address("198.18.5.7").packed
-    expected = ClosedConnection(inside, MSS, 12, 2, 7_500, 1_500)
+    expected = ClosedConnection(inside, MSS, 2, 7_500, 1_500)
     assert parse(message(socket.AF_INET, inside, again=1_500)) == expected
     assert parse(message(socket.AF_INET6, bytes(10) + b"\xff\xff" + inside, again=1_500)) == expected
     six = ipaddress.ip_address("fd00:198:18::7").packed
-    assert parse(message(socket.AF_INET6, six)) == ClosedConnection(six, MSS, 12, 2, 9_000, 0)
+    assert parse(message(socket.AF_INET6, six)) == ClosedConnection(six, MSS, 2, 9_000, 0)
     assert parse(message(socket.AF_INET, inside, port=0)) is None
     for loopback in (b"\x7f\0\0\1", bytes(10) + b"\xff\xff\x7f\0\0\1", bytes(15) + b"\1"):
         assert parse(message(socket.AF_INET if len(loopback) == 4 else socket.AF_INET6, loopback)) is None

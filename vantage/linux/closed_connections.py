@@ -36,8 +36,8 @@ _HEAD = struct.Struct("=16xB3x2xH16x16s")
 """`nlmsghdr`; of `inet_diag_msg` the family, the remote port (0: never connected) and the remote address."""
 _ATTRIBUTE = struct.Struct("=HH")
 _FIRST_ATTRIBUTE = 88
-_TCP_INFO = struct.Struct("=16xI116xI56xIQQ")
-"""tcpi_snd_mss, tcpi_segs_out, tcpi_delivered_ce, tcpi_bytes_sent, tcpi_bytes_retrans (linux/tcp.h)."""
+_TCP_INFO = struct.Struct("=16xI176xIQQ")
+"""tcpi_snd_mss, tcpi_delivered_ce, tcpi_bytes_sent, tcpi_bytes_retrans (linux/tcp.h)."""
 _MAPPED = bytes(10) + b"\xff\xff"
 """IPv4 at a socket of both families (RFC 4291, section 2.5.5.2)."""
 _LOOPBACK6 = bytes(15) + b"\x01"
@@ -49,7 +49,6 @@ class ClosedConnection(NamedTuple):
     address: bytes
     """Of the other end: 4 bytes, or 16."""
     mss: int
-    segs_out: int
     ce: int
     """Packets of ours whose CE mark the other end reported."""
     sent_bytes: int
@@ -143,7 +142,7 @@ def parse(data: bytes) -> ClosedConnection | None:
     while at + 4 <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, at)
         if kind == _INFO and length >= 4 + _INFO_BYTES:
-            mss, segs_out, ce, sent, again = _TCP_INFO.unpack_from(data, at + 4)
-            return ClosedConnection(address, mss, segs_out, ce, sent - again, again)
+            mss, ce, sent, again = _TCP_INFO.unpack_from(data, at + 4)
+            return ClosedConnection(address, mss, ce, sent - again, again)
         at += max(4, (length + 3) & ~3)
     raise PlaceError("this kernel does not count the bytes sent again", remedy="use Linux 4.19 or newer")
