@@ -195,13 +195,12 @@ def _is_table(path: Path) -> bool:
         raise UsageError(str(error.strerror), where=str(path), remedy="give a RIB or a prefix table") from None
 
 
-def open_table(ribs: Sequence[Path], progress: Progress, *, backend: str = "own", keep: bool = True) -> PrefixTable:
-    """The table of one `.npz` file, or of RIB files; the latter is built when it is first asked for.
+def open_table(ribs: Sequence[Path], progress: Progress, *, backend: str = "own") -> PrefixTable:
+    """The table of one `.npz` file, or of RIB files; the latter is built once, and kept in `cache_folder()`.
 
     Args:
         ribs: RIBs in MRT format (IPv4 and IPv6 may be in different files), or exactly one `.npz`.
         backend: `own` or `bgpstream`.
-        keep: store a built table in `cache_folder()`, and use a stored one.
     """
     if backend not in BACKENDS:
         raise UsageError(f"{backend!r} is not a valid backend", where="--backend", remedy="choose own or bgpstream")
@@ -215,12 +214,11 @@ def open_table(ribs: Sequence[Path], progress: Progress, *, backend: str = "own"
             )
         return table.load(tables[0])
     cached = _cache_path(ribs, backend)
-    if keep and cached.exists():
+    if cached.exists():
         with contextlib.suppress(UsageError):  # an unreadable cache file is built again
             return table.load(cached)
     built = build_table(ribs, progress, backend=backend)
-    if keep:
-        built.save(cached)
+    built.save(cached)
     return built
 
 

@@ -32,19 +32,14 @@ class Share:
     high: float
 
 
-def wilson(count: int, n: int, z: float = Z95) -> Share:
+def wilson(count: int, n: int, *, effective: float | None = None, z: float = Z95) -> Share:
     """The Wilson score interval (E. B. Wilson, JASA 22 (1927) 209): valid for shares near 0 and 1, too.
 
-    For n = 0 the share is NaN and the interval 0 to 1.
+    For n = 0 the share is NaN and the interval 0 to 1. It is that of `effective` independent records, or of n.
     """
-    return _wilson(count, n, n, z)
-
-
-def _wilson(count: int, n: int, effective: float, z: float) -> Share:
-    """The interval of as many independent records as `effective`."""
     if n == 0:
         return Share(count=0, n=0, share=math.nan, low=0.0, high=1.0)
-    p = count / n
+    p, effective = count / n, n if effective is None else effective
     centre = (p + z * z / (2 * effective)) / (1 + z * z / effective)
     half = z / (1 + z * z / effective) * math.sqrt(p * (1 - p) / effective + z * z / (4 * effective * effective))
     # Shares of 0 and 1 are exact ends of the interval; floating point would miss them by an ulp.
@@ -68,7 +63,7 @@ def clustered(domains: Iterable[tuple[int, int]]) -> Share:
         p = count / n
         variance = k / (k - 1) * sum((c - p * m) ** 2 for c, m in sums) / n**2
         effective = min(float(n), p * (1 - p) / variance) if variance else float(n)
-    return _wilson(count, n, effective, student(k - 1) if k > 1 else Z95)
+    return wilson(count, n, effective=effective, z=student(k - 1) if k > 1 else Z95)
 
 
 def student(degrees: int) -> float:

@@ -147,12 +147,12 @@ def write_packets(capture: Path, out: Path, *, rules: str = "4.0") -> tuple[int,
     return rows, reader.warnings()
 
 
-def read_packets(capture: Path, *, rules: str = "4.0") -> pa.Table:
+def read_packets(capture: Path) -> pa.Table:
     """One row per packet, in memory: for captures of measurement runs. Raises UsageError if it is not a capture."""
     import pyarrow as pa
 
     with readable(capture):
-        reader = upshift_native.PacketReader(capture, rules=rules)
+        reader = upshift_native.PacketReader(capture)
     batches = []
     while (batch := reader.next_batch()) is not None:
         batches.append(_packets(batch))

@@ -57,15 +57,9 @@ COLUMNS: Mapping[str, str] = {
 """Column -> meaning."""
 
 
-def all_pairs(
-    data: Dataset, *, metric: Metric = Metric.TIME, selection: Selection = DEFAULT, samples: Samples | None = None
-) -> pa.Table:
-    """A row for each measurement run and comparison of which a download was planned: pairs, and why others are none.
-
-    Args:
-        samples: those of the dataset by this metric and selection, if they are there already.
-    """
-    known = costs.samples(data, metric=metric, selection=selection) if samples is None else samples
+def all_pairs(data: Dataset, *, metric: Metric = Metric.TIME, selection: Selection = DEFAULT) -> pa.Table:
+    """A row for each measurement run and comparison of which a download was planned: pairs, and why others are none."""
+    known = costs.samples(data, metric=metric, selection=selection)
     read = cache(data.column)  # each comparison takes its rows of the same few columns
     tables = [_considered(data, known, comparison, read) for comparison in data.design.comparisons]
     return pa.concat_tables(tables) if tables else _considered(data, known, Comparison.of("", ""), read).slice(0, 0)
