@@ -16,16 +16,14 @@ from typing import Any
 from cdn_mapping.as2org import MAX_ASN, Organisations
 from core.domain import Provider
 from core.errors import UsageError, not_found
-from core.files.config import STRICT, load_toml
+from core.files.config import Strict, load_toml
 
 SHIPPED = Path(__file__).parent / "providers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderFile:
+class ProviderFile(Strict):
     """One TOML file."""
-
-    __pydantic_config__ = STRICT
 
     name: str
     """The name in the column `provider`."""

@@ -16,7 +16,7 @@ from typing import Literal
 
 import vantage.programs
 from core.errors import PlaceError
-from core.files.config import STRICT
+from core.files.config import Strict
 from core.system.process import find_program, refuse_debug_build, require
 
 CACHE_PORT = 8080
@@ -64,10 +64,8 @@ class Need(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SiteAnswer:
+class SiteAnswer(Strict):
     """What a server answers to GET and HEAD of one path."""
-
-    __pydantic_config__ = STRICT
 
     status: int = 200
     text: str = ""

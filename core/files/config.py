@@ -83,7 +83,7 @@ def load_toml(path: Path, model: type[Model]) -> Model:
     """The file as a value of `model`, a (nested) dataclass.
 
     Unknown fields, missing fields and wrong types raise UsageError that names the field by its path in the file. A
-    dataclass refuses unknown fields only with `__pydantic_config__ = ConfigDict(extra="forbid")` (see `STRICT`).
+    dataclass refuses unknown fields only if it is `Strict`.
     """
     return build(read_toml(path), model, where=str(path))
 
@@ -153,5 +153,11 @@ def _clause(kind: str, message: str) -> str:
             return message[:1].lower() + message[1:].rstrip(".")
 
 
-STRICT: Any = {"extra": "forbid"}
-"""Set `__pydantic_config__ = STRICT` in a dataclass that a TOML file fills, so that a misspelt field is refused."""
+_NO_OTHERS: Any = {"extra": "forbid"}
+
+
+class Strict:
+    """The base of dataclasses that a TOML file fills, so that a misspelt field is refused."""
+
+    __slots__ = ()
+    __pydantic_config__ = _NO_OTHERS

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from core.files.config import STRICT
+from core.files.config import Strict
 from core.files.study_terms import METRICS, Knobs, StudyMetric, text
 
 if TYPE_CHECKING:
@@ -48,10 +48,8 @@ Bounds = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draw:
+class Draw(Strict):
     """How a figure is drawn; columns that it does not name must have one value in its cells."""
-
-    __pydantic_config__ = STRICT
 
     x: str
     kind: Literal["bars", "lines"] = "bars"
@@ -72,10 +70,8 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StudyFigure:
+class StudyFigure(Strict):
     """A figure of one metric."""
-
-    __pydantic_config__ = STRICT
 
     metric: str
     draw: Draw
@@ -84,10 +80,8 @@ class StudyFigure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(Strict):
     """A sentence that can be true or false: a ratio or a difference of two groups of cells lies within bounds."""
-
-    __pydantic_config__ = STRICT
 
     id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
     text: str
@@ -112,10 +106,8 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tolerance:
+class Tolerance(Strict):
     """How far a cell's mean may be from the expected value: the larger of both."""
-
-    __pydantic_config__ = STRICT
 
     percent: Annotated[float, Field(ge=0)] = 0.0
     """Per cent of the expected value."""
@@ -133,10 +125,8 @@ Row = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class Expected(Strict):
     """Values that cells must have: of a table, or the same for all cells."""
-
-    __pydantic_config__ = STRICT
 
     rules: Mapping[str, Rule] = field(default_factory=dict)
     """Metric -> how it is compared."""

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from core.errors import UsageError, use_one_of
-from core.files.config import MOST_TOML_BYTES, STRICT, build, read_json, read_text, read_toml
+from core.files.config import MOST_TOML_BYTES, Strict, build, read_json, read_text, read_toml
 from core.files.disk import write_json, write_text
 from core.files.study import (
     FLOW_COLUMNS,
@@ -47,10 +47,8 @@ Repetitions = Annotated[int, Field(strict=True, ge=2, le=10_000)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _File:
+class _File(Strict):
     """The top level of a study file."""
-
-    __pydantic_config__ = STRICT
 
     schema: int
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]

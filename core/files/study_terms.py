@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from core.files.config import STRICT
+from core.files.config import Strict
 from core.files.disk import parse_size
 
 PACKET_BYTES = 1500
@@ -57,20 +57,16 @@ class About:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LostPackets:
+class LostPackets(Strict):
     """Packets of the connection that are lost, by number and direction: 0 down is the SYN-ACK, 0 up the SYN."""
-
-    __pydantic_config__ = STRICT
 
     down: Numbers = ()
     up: Numbers = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Knobs:
+class Knobs(Strict):
     """What a cell of a study sets: path, sender and client. `KNOBS` has the unit and the meaning of each."""
-
-    __pydantic_config__ = STRICT
 
     rtt_ms: Annotated[float, Field(gt=0, le=LONGEST_MS), About("ms", "Round-trip time of the empty path.")] = 0.0
     rate_mbit: Annotated[Rate | None, About("Mbit/s", "Rate of IP packets towards the client; not set: no limit.")] = (

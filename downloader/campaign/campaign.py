@@ -12,7 +12,7 @@ from typing import Any
 from core import paper
 from core.domain import Comparison, Configuration, Target, Transport
 from core.errors import UsageError
-from core.files.config import STRICT, build, read_toml
+from core.files.config import Strict, build, read_toml
 from core.files.description import Description
 from core.reach import ANYWHERE, IPNetwork, parse_prefixes
 from core.sequential import Rule
@@ -263,7 +263,7 @@ _SEVERAL_SHAPES = frozenset({"configurations", "permute", "comparisons", "budget
 
 
 @dataclass(frozen=True, kw_only=True)
-class _File:
+class _File(Strict):
     """The fields of a campaign file, save those of `_SEVERAL_SHAPES`."""
 
     name: str
@@ -289,8 +289,6 @@ class _File:
     address_family: Family = Family.IPV4
     budgets: Budgets = field(default_factory=Budgets)
     disk: Disk = field(default_factory=Disk)
-
-    __pydantic_config__ = STRICT
 
 
 OF_THE_HOST = ("targets", "ca_file", "block_lists", "opt_out", "disk", "uplink", "vantage_clock")

@@ -15,7 +15,7 @@ from typing import Any
 from core import paper
 from core.domain import Comparison, Configuration, Role, RouteAttribute, Setting, Sysctl, Transport
 from core.errors import UsageError, use_one_of
-from core.files.config import STRICT, build
+from core.files.config import Strict, build
 from core.files.description import DescribedConfiguration, check
 from downloader import clients, factors, presets, quirks
 from downloader.client import Client
@@ -140,15 +140,13 @@ def fault(what: str, where: str, name: str, remedy: str) -> UsageError:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ConfigurationEntry:
+class _ConfigurationEntry(Strict):
     """One `[[configurations]]` of a campaign file."""
 
     name: str
     client: str
     levels: dict[str, bool | int | str] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
-
-    __pydantic_config__ = STRICT
 
 
 def _preset(document: Mapping[str, Any], where: str) -> Preset | None:
@@ -289,15 +287,13 @@ def _combination_name(combination: Configuration) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ComparisonEntry:
+class _ComparisonEntry(Strict):
     """One `[[comparisons]]` of a campaign file."""
 
     config: str
     vs: str
     name: str | None = None
     role: Role = Role.EFFECT
-
-    __pydantic_config__ = STRICT
 
 
 def read_comparisons(

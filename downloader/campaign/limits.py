@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field
 
 from core.domain import Comparison, Download, Role
 from core.errors import UsageError, use_one_of
-from core.files.config import STRICT
+from core.files.config import Strict
 from core.files.disk import parse_size
 from core.sequential import ALPHA, Quantity, Rule, SpeedUps, all_meet
 
@@ -33,10 +33,8 @@ _SizeAbove0 = Annotated[_Size, Field(ge=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budgets:
+class Budgets(Strict):
     """Most IP bytes per UTC day, both directions, of all vantage points of a campaign together."""
-
-    __pydantic_config__ = STRICT
 
     domain: _SizeAbove0 = 1_000_000_000
     """From and to one domain."""
@@ -57,10 +55,8 @@ class Captures(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Disk:
+class Disk(Strict):
     """What a campaign's folder may use of this host's disk."""
-
-    __pydantic_config__ = STRICT
 
     captures: Captures = Captures.ALL
     sample: Annotated[float, Field(strict=True, ge=0, le=1)] = 0.01

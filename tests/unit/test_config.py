@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
 from core.errors import UsageError
-from core.files.config import MOST_TOML_BYTES, STRICT, load_toml, read_json, read_text, read_toml
+from core.files.config import MOST_TOML_BYTES, Strict, load_toml, read_json, read_text, read_toml
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inner:
-    __pydantic_config__: ClassVar = STRICT
+class Inner(Strict):
     rate_mbit: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outer:
-    __pydantic_config__: ClassVar = STRICT
+class Outer(Strict):
     name: str
     inner: list[Inner] = field(default_factory=list)
 

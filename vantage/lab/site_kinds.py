@@ -11,17 +11,15 @@ import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from core.files.config import STRICT
+from core.files.config import Strict
 from vantage.server_kind import SiteAnswer
 
 MB = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SiteKind:
+class SiteKind(Strict):
     """One kind of site."""
-
-    __pydantic_config__ = STRICT
 
     pages: Mapping[str, SiteAnswer] = field(default_factory=dict)
     """Path -> answer, at the site's domain."""

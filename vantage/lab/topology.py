@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from core.domain import Provider
-from core.files.config import STRICT
+from core.files.config import Strict
 from core.files.disk import parse_size
 from vantage.lab.site_kinds import KINDS, SiteKind
 from vantage.server_kind import ORIGIN_SUFFIX
@@ -62,10 +62,8 @@ SITE_NUMBER = "{n}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VantageSpec:
+class VantageSpec(Strict):
     """A vantage point."""
-
-    __pydantic_config__ = STRICT
 
     name: str
     uplink_mbit: float = 100.0
@@ -74,10 +72,8 @@ class VantageSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrganisationSpec:
+class OrganisationSpec(Strict):
     """Who announces a prefix; each has one IPv4 and one IPv6 prefix of the lab."""
-
-    __pydantic_config__ = STRICT
 
     name: str
     title: str
@@ -90,10 +86,8 @@ class OrganisationSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sending:
+class Sending(Strict):
     """How a server of kind `sender` sends an answer: what the query of the URL says (`vantage/programs/sender.py`)."""
-
-    __pydantic_config__ = STRICT
 
     pace: Literal["on"] | float | None = None
     """`on`: the kernel paces at its own rate. A number: what follows the first ten segments is spread over so many
@@ -112,10 +106,8 @@ class Sending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServedFile:
+class ServedFile(Strict):
     """A file that a server has."""
-
-    __pydantic_config__ = STRICT
 
     path: str
     size: int | str
@@ -134,10 +126,8 @@ class ServedFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PathSpec:
+class PathSpec(Strict):
     """The path between a vantage point and a server. Rate, queue, loss and AQM act towards the vantage point."""
-
-    __pydantic_config__ = STRICT
 
     rtt_ms: float
     rate_mbit: float
@@ -179,10 +169,8 @@ class PathSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class Edge(Strict):
     """Makes a server a CDN edge: a cache in front of a far origin, which is a separate node."""
-
-    __pydantic_config__ = STRICT
 
     rtt_ms: float
     rate_mbit: float
@@ -195,10 +183,8 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlowBody:
+class SlowBody(Strict):
     """A server application that is slower than the path: a piece, then a pause, so that the rate is right."""
-
-    __pydantic_config__ = STRICT
 
     rate_mbit: float
     chunk: int | str
@@ -215,10 +201,8 @@ class SlowBody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddressBlock:
+class AddressBlock(Strict):
     """A part of a server's population: so many addresses, one after another, that have one initial window."""
-
-    __pydantic_config__ = STRICT
 
     hosts: int
     """A power of two, as the addresses are one prefix."""
@@ -227,10 +211,8 @@ class AddressBlock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class Server(Strict):
     """A web server."""
-
-    __pydantic_config__ = STRICT
 
     name: str
     organisation: str
@@ -282,10 +264,8 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SiteSpec:
+class SiteSpec(Strict):
     """One `[[site]]` of a topology, or `count` of the same kind."""
-
-    __pydantic_config__ = STRICT
 
     kind: str
     """One of `vantage.lab.site_kinds.KINDS` or of the topology's own `site_kind`."""
@@ -305,10 +285,8 @@ class SiteSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topology:
+class Topology(Strict):
     """A whole emulated Internet."""
-
-    __pydantic_config__ = STRICT
 
     schema: Literal[1]
     name: str
