@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         Setting,
         Sysctl,
         Target,
+        TargetKey,
     )
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "Superseded",
     "Sysctl",
     "Target",
+    "TargetKey",
     "Transport",
     "TreatmentReason",
     "VoidReason",
