@@ -147,8 +147,6 @@ def _clause(kind: str, message: str) -> str:
             return "it is missing"
         case "dataclass_type":  # Pydantic names the class
             return "it is not a table"
-        case "value_error":  # of a validator of ours
-            return message.removeprefix("Value error, ")
         case _:
             return message[:1].lower() + message[1:].rstrip(".")
 

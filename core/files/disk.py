@@ -41,7 +41,7 @@ def parse_size(value: int | str) -> int:
         return value
     match = _SIZE.fullmatch(value)
     if not match:
-        raise ValueError(f"{value!r} is not a valid size, such as 20 GB or 64 KiB")
+        raise ValueError(f"{value!r} is not a valid size")
     return round(float(match[1]) * _UNITS[match[2]])
 
 

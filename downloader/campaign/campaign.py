@@ -29,7 +29,7 @@ from downloader.campaign.configurations import (
     warmups,
     written,
 )
-from downloader.campaign.limits import Budgets, Disk, read_rule
+from downloader.campaign.limits import Budgets, Disk, read_budgets, read_disk, read_rule
 
 
 class Order(StrEnum):
@@ -258,7 +258,9 @@ def _default(entry: dataclasses.Field[Any]) -> object:
 MOST_ITERATIONS = 100_000
 MOST_SLOT_S = 86_400
 
-_SEVERAL_SHAPES = frozenset({"configurations", "permute", "comparisons", "budget", "until_ci", "slot_s"})
+_SEVERAL_SHAPES = frozenset(
+    {"configurations", "permute", "comparisons", "budget", "until_ci", "budgets", "disk", "slot_s"}
+)
 """Fields that may have several types; parsed separately."""
 
 
@@ -287,8 +289,6 @@ class _File(Strict):
     contact: str | None = None
     max_attempts: int = 3
     address_family: Family = Family.IPV4
-    budgets: Budgets = field(default_factory=Budgets)
-    disk: Disk = field(default_factory=Disk)
 
 
 OF_THE_HOST = ("targets", "ca_file", "block_lists", "opt_out", "disk", "uplink", "vantage_clock")
@@ -320,7 +320,7 @@ def from_document(document: Mapping[str, Any], path: Path) -> Campaign:
     """The campaign of a TOML document; `path` is used in errors, and relative paths start there."""
     where = str(path)
     rest = {key: value for key, value in document.items() if key not in _SEVERAL_SHAPES}
-    entry = build(rest, _File, where=where, beside=_SEVERAL_SHAPES | {"as"})
+    entry = build(rest, _File, where=where, beside=_SEVERAL_SHAPES)
     _check(entry, where)
     configurations = read_configurations(document, where)
     comparisons = read_comparisons(document, configurations, where)
@@ -332,6 +332,8 @@ def from_document(document: Mapping[str, Any], path: Path) -> Campaign:
         "comparisons": comparisons,
         "published_quirks": tuple(sorted(set(entry.published_quirks))),
         "stop_when": read_rule(document.get("until_ci", {}), comparisons, f"{where}: field until_ci"),
+        "budgets": read_budgets(document.get("budgets", {}), f"{where}: field budgets"),
+        "disk": read_disk(document.get("disk", {}), f"{where}: field disk"),
         "slot_s": _slot(document.get("slot_s"), where),
         "user_agent": f"upshift/0.1 (Internet measurement; {entry.contact or 'no contact given'})",
     }
