@@ -24,7 +24,7 @@ from cdn_mapping.as_path import SET_ORIGIN
 from cdn_mapping.votes import VoteRows
 from core.errors import UsageError, not_found
 from core.files.disk import whole_file
-from core.reach import IPAddress, IPNetwork
+from core.reach import IPAddress, IPNetwork, unmapped
 
 U64 = npt.NDArray[np.uint64]
 I32 = npt.NDArray[np.int32]
@@ -276,7 +276,7 @@ class PrefixTable:
 
     def find_all(self, addresses: Sequence[str | IPAddress]) -> list[Origin | None]:
         """`find` for many addresses: those of a version are looked up at once."""
-        parsed = [unmapped(ipaddress.ip_address(address)) for address in addresses]
+        parsed = [unmapped(address) for address in addresses]
         origins: list[Origin | None] = [None] * len(parsed)
         for version, family in ((4, self.v4), (6, self.v6)):
             chosen = [position for position, ip in enumerate(parsed) if ip.version == version]
@@ -300,11 +300,6 @@ class PrefixTable:
                 arrays[f"{name}_cut_low"] = family.cuts.low
         with whole_file(path) as temporary, temporary.open("wb") as handle:
             np.savez(handle, **arrays)
-
-
-def unmapped(ip: IPAddress) -> IPAddress:
-    """The IPv4 address inside an IPv4-mapped IPv6 address (RFC 4291, section 2.5.5.2), else the address itself."""
-    return (ip.ipv4_mapped or ip) if isinstance(ip, ipaddress.IPv6Address) else ip
 
 
 def build(rows: Mapping[int, VoteRows], about: Mapping[str, Any]) -> PrefixTable:

@@ -48,11 +48,11 @@ def parse_prefixes(text: str, *, where: str) -> tuple[IPNetwork, ...]:
 
 def is_allowed(address: str | IPAddress, prefixes: Iterable[IPNetwork]) -> bool:
     """Whether the address lies in one of the prefixes; an IPv4-mapped IPv6 address counts as its IPv4 address."""
-    ip = _unmapped(address)
+    ip = unmapped(address)
     return any(ip.version == prefix.version and ip in prefix for prefix in prefixes)
 
 
-def _unmapped(address: str | IPAddress) -> IPAddress:
+def unmapped(address: str | IPAddress) -> IPAddress:
     """The parsed address; for an IPv4-mapped IPv6 address, the IPv4 address."""
     ip = ipaddress.ip_address(address) if isinstance(address, str) else address
     return ip.ipv4_mapped or ip if isinstance(ip, ipaddress.IPv6Address) else ip
@@ -60,7 +60,7 @@ def _unmapped(address: str | IPAddress) -> IPAddress:
 
 def embedded(address: str | IPAddress) -> ipaddress.IPv4Address | None:
     """The IPv4 address to which a NAT64 (RFC 6052) or 6to4 (RFC 3056) address leads; None for any other."""
-    ip = _unmapped(address)
+    ip = unmapped(address)
     if isinstance(ip, ipaddress.IPv4Address):
         return None
     return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if ip in _NAT64 else ip.sixtofour
@@ -95,7 +95,7 @@ def check_address(
 
     Call it before the first packet: it is the only protection against contacting a host because of a wrong DNS answer.
     """
-    ip = _unmapped(address)
+    ip = unmapped(address)
     limits = environment_prefixes(environ)
     for prefixes, origin in ((allowed, "this place"), (limits, ENVIRONMENT_VARIABLE)):
         if prefixes is ANYWHERE or prefixes is None:
@@ -129,7 +129,7 @@ def check_named(address: str | IPAddress, named: Iterable[IPNetwork]) -> None:
     `0.0.0.0/0` does not name 10.0.0.1, and neither do its two halves: a wrong or hostile DNS answer must not lead a
     campaign on the Internet into its own network.
     """
-    ip = _unmapped(address)
+    ip = unmapped(address)
     if _is_public(ip):
         return
     narrow = [prefix for prefix in named if prefix.version == ip.version and prefix.prefixlen > 0]
@@ -147,7 +147,7 @@ def check_public(address: str) -> None:
     registries, RFC 6890) are refused, and IPv6 addresses that lead to one of them in IPv4 or that nobody was given,
     unless the environment sets a lab's prefixes: then only these may be contacted.
     """
-    ip = _unmapped(address)
+    ip = unmapped(address)
     if environment_prefixes() is None and not _is_public(ip):
         raise ReachError(f"{address} is not a public address")
     check_address(ip)

@@ -6,13 +6,13 @@ import ipaddress
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.errors import BlockedError, UsageError
 from core.files.config import read_bytes, read_text
 from core.outreach.lists import domain_of
-from core.reach import IPNetwork, embedded, is_allowed, unmapped_prefix
+from core.reach import IPAddress, IPNetwork, embedded, unmapped, unmapped_prefix
 
 MOST_BYTES = 64 << 20
 """Largest block list."""
@@ -29,7 +29,14 @@ class Blocked:
     """Domains (with all names below them) and prefixes that must not be contacted."""
 
     domains: frozenset[str] = frozenset()
-    prefixes: tuple[IPNetwork, ...] = ()
+    prefixes: frozenset[IPNetwork] = frozenset()
+    _networks: dict[tuple[int, int], set[int]] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """IP version and host bits -> network parts: a list of thousands is looked through for every request."""
+
+    def __post_init__(self) -> None:
+        for prefix in self.prefixes:
+            host_bits = prefix.max_prefixlen - prefix.prefixlen
+            self._networks.setdefault((prefix.version, host_bits), set()).add(int(prefix.network_address) >> host_bits)
 
     def domain(self, host: str) -> bool:
         """Whether the host or a name above it is listed."""
@@ -38,8 +45,12 @@ class Blocked:
 
     def address(self, address: str) -> bool:
         """Whether the address is listed, or the IPv4 address to which it leads (NAT64, 6to4)."""
-        inner = embedded(address)
-        return is_allowed(address, self.prefixes) or (inner is not None and is_allowed(inner, self.prefixes))
+        ip, inner = unmapped(address), embedded(address)
+        return self._has(ip) or (inner is not None and self._has(inner))
+
+    def _has(self, ip: IPAddress) -> bool:
+        number = int(ip)
+        return any(ip.version == v and number >> bits in parts for (v, bits), parts in self._networks.items())
 
 
 def read_blocked(path: Path) -> Blocked:
@@ -52,14 +63,14 @@ def read_blocked(path: Path) -> Blocked:
 
 def _parsed(text: str) -> tuple[Blocked, list[tuple[int, str]]]:
     """What the lines say, and number and text of those that say nothing."""
-    domains, prefixes, wrong = set(), [], []
+    domains, prefixes, wrong = set(), set(), []
     for number, line in enumerate(text.splitlines(), 1):
         entry = line.partition("#")[0].strip()
         if not entry:
             continue
         try:
             # 192.0.2.7/24 means its network: to take it for nothing would contact who opted out.
-            prefixes.append(unmapped_prefix(ipaddress.ip_network(entry, strict=False)))
+            prefixes.add(unmapped_prefix(ipaddress.ip_network(entry, strict=False)))
             continue
         except ValueError:
             pass
@@ -67,7 +78,7 @@ def _parsed(text: str) -> tuple[Blocked, list[tuple[int, str]]]:
             domains.add(domain_of(entry.removeprefix("*.").removeprefix(".")))
         except ValueError:
             wrong.append((number, entry[:60]))
-    return Blocked(frozenset(domains), tuple(prefixes)), wrong
+    return Blocked(frozenset(domains), frozenset(prefixes)), wrong
 
 
 def _fault(path: Path, wrong: Sequence[tuple[int, str]]) -> UsageError:
@@ -147,7 +158,7 @@ class BlockLists:
             if not wrong:
                 return blocked
             self._complain(_fault(path, wrong))
-            return Blocked(before.domains | blocked.domains, tuple({*before.prefixes, *blocked.prefixes}))
+            return Blocked(before.domains | blocked.domains, before.prefixes | blocked.prefixes)
         except UsageError as error:
             self._complain(error)
             return before

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from core.errors import BlockedError, ReachError, UsageError
-from core.outreach.blocks import BlockLists, read_blocked
-from core.reach import check_public
+from core.outreach.blocks import Blocked, BlockLists, read_blocked
+from core.reach import check_public, is_allowed
+from tests.cells import examples
 
 
 @pytest.mark.parametrize(
@@ -58,6 +63,19 @@ def test_a_blocked_prefix_is_blocked_in_all_its_forms(tmp_path: Path, prefix: st
         assert blocked.address(address)
     for other in ("203.0.114.5", "64:ff9b::203.0.114.5", "2002:cb00:7205::1", "2001:db8::203.0.113.5"):
         assert not blocked.address(other)
+
+
+addresses = st.one_of(st.ip_addresses(v=4, network="203.0.113.0/24"), st.ip_addresses(v=6, network="2001:db8::/124"))
+networks = st.tuples(addresses, st.integers(24, 32) | st.integers(0, 128)).filter(
+    lambda pair: pair[1] <= pair[0].max_prefixlen
+)
+
+
+@given(st.lists(networks, max_size=8), addresses)
+@settings(max_examples=examples(200))
+def test_a_blocked_address_is_in_a_prefix(pairs: list[tuple[Any, int]], address: Any) -> None:
+    prefixes = [ipaddress.ip_network(pair, strict=False) for pair in pairs]
+    assert Blocked(prefixes=frozenset(prefixes)).address(str(address)) == is_allowed(address, prefixes)
 
 
 def test_a_wrong_line_undoes_no_opt_out_and_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

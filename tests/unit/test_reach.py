@@ -56,7 +56,7 @@ def test_everything_does_not_name_a_special_address(address: str) -> None:
     for named in (reach.ANYWHERE, NAMED, HALVES, ()):
         with pytest.raises(ReachError, match="is not a public address; name its prefix in allowed_prefixes"):
             reach.check_named(address, named)
-    own = ipaddress.ip_network(reach._unmapped(address))
+    own = ipaddress.ip_network(reach.unmapped(address))
     reach.check_named(address, (*reach.ANYWHERE, own))
 
 
