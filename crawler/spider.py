@@ -207,7 +207,7 @@ class FileSpider(scrapy.Spider):
             response = await self.crawler.engine.download_async(request)
         except Exception as error:
             raise _cause(error) from None
-        if not 100 <= response.status <= 599:  # RFC 9110, section 15; Twisted takes any number
+        if not 100 <= response.status <= 999:  # three digits (RFC 9112, section 4); Twisted takes any number
             raise RefusedError(CrawlOutcome.PROTOCOL_ERROR, "not a valid status")
         headers = {
             name.decode("latin-1").lower(): _text(name, values) for name, values in response.headers.items() if values

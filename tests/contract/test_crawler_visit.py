@@ -260,7 +260,7 @@ def toolarge(site: Site, host: str) -> None:
 
 
 def gone(site: Site, host: str) -> None:
-    site.give(404, b"")
+    site.give(999, b"")  # as a large site answers robots
 
 
 def hangs(site: Site, host: str) -> None:
