@@ -63,9 +63,9 @@ def bucket(record: IwRecord) -> str | None:
 def window(record: IwRecord) -> tuple[float, str] | None:
     """The window and its unit: `segments`, or `kB` if it is counted in bytes; None if it is not known."""
     if record.iw_kind in (WindowKind.BYTES, WindowKind.RFC3390) and record.iw_bytes is not None:
-        return record.iw_bytes / 1000, "kB"
+        return (record.iw_bytes / 1000, "kB") if record.iw_bytes > 0 else None
     count = None if record.iw_kind == WindowKind.MIXED else segments(record)
-    return None if count is None else (count, "segments")
+    return (count, "segments") if count is not None and count > 0 else None
 
 
 def size_of(value: float, unit: str) -> int:

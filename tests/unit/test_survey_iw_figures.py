@@ -65,6 +65,7 @@ def test_windows_have_names() -> None:
     assert (bucket(in_bytes(1, 64_000)), bucket(record(1, None))) == ("others", None)
     assert (window(in_bytes(1, 64_000)), label(64.0, "kB")) == ((64.0, "kB"), "64 kB")
     assert (window(record(1, 10)), label(10, "segments")) == ((10, "segments"), "10")
+    assert (window(record(1, 0)), window(in_bytes(1, 0))) == (None, None)  # a file of anybody; sizes are divided by it
     votes = {
         64: Vote(verdict=ProbeVerdict.LIMITED, segments=10, bytes=640),
         1200: Vote(verdict=ProbeVerdict.LOWER_BOUND),
