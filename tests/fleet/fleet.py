@@ -169,16 +169,20 @@ class Fleet:
             assert time.monotonic() < deadline, f"{what}: {json.dumps(self.status())[-3000:]}"
             time.sleep(pause_s)
 
+    def written_state(self, host: Host) -> str:
+        """State of the campaign by the file that it writes on a host, empty without one."""
+        path = host.root / "var/lib/upshift" / self.name / "results/status.json"
+        with contextlib.suppress(OSError, ValueError):
+            return str(json.loads(path.read_text())["activity"]["state"])
+        return ""
+
     def wait_state(self, state: str, *, seconds: float) -> None:
         """Waits until all hosts are in a state, by the files that they write; then the command must say so."""
 
-        def is_there(host: Host) -> bool:
-            path = host.root / "var/lib/upshift" / self.name / "results/status.json"
-            with contextlib.suppress(OSError, ValueError):
-                return bool(json.loads(path.read_text())["activity"]["state"] == state)
-            return False
+        def is_there() -> bool:
+            return {self.written_state(host) for host in self.hosts.values()} == {state}
 
-        self.wait(lambda: all(map(is_there, self.hosts.values())), seconds=seconds, what=f"not {state}", pause_s=0.5)
+        self.wait(is_there, seconds=seconds, what=f"not {state}", pause_s=0.5)
         self.wait(lambda: set(self.states().values()) == {state}, seconds=60, what="the command says something else")
 
     @property
