@@ -51,6 +51,16 @@ CHECK = """
 """
 
 
+AWAY = """
+- hosts: vantage
+  gather_facts: false
+  tasks:
+    - ansible.builtin.import_role: {name: vantage, tasks_from: lock}
+    - ansible.builtin.import_role: {name: explain}
+      vars: {explain_state: absent}
+"""
+
+
 @pytest.fixture(autouse=True)
 def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of playbooks, and a state folder, instead of Upshift's own."""
@@ -121,6 +131,27 @@ def test_a_host_with_another_processor_is_one_sentence(
     path = inventory(tmp_path, {"a": LOCAL})
     found = runs.on_hosts(runs.Task(playbook="check"), path, ["a"], progress=None)
     assert found["a"].fault == "a has another processor, aarch64: vantage points are x86_64"
+
+
+def test_a_host_that_was_not_provisioned_is_left_as_it_is(ours: Path, tmp_path: Path) -> None:
+    """Nor one that another control machine has, or whose record of what was there before cannot be read."""
+    (ours / "playbooks" / "away.yml").write_text(AWAY)
+    (ours / "playbooks" / "roles").symlink_to(ours / "roles")
+    names = ("fresh", "taken", "damaged")
+    for name in names:
+        (tmp_path / name).mkdir()
+    (tmp_path / "taken" / "lock").write_text("alice@laptop\n")
+    (tmp_path / "damaged" / "record").mkdir()
+    hosts: dict[str, object] = {name: {**LOCAL, "ansible_become": False} for name in names}
+    variables = {
+        f"vantage_{what}_file": f"{tmp_path}/{{{{ inventory_hostname }}}}/{what}" for what in ("lock", "record")
+    }
+    task = runs.Task(playbook="away", variables={**variables, "vantage_control": "bob@desk"})
+    found = runs.on_hosts(task, inventory(tmp_path, hosts), names, progress=None)
+    assert (found["fresh"].fault, found["fresh"].changed) == (None, 0)
+    assert [path.name for path in (tmp_path / "fresh").iterdir()] == ["lock"]
+    assert "is being provisioned or torn down by alice@laptop: wait" in str(found["taken"].fault)
+    assert "directory" in str(found["damaged"].fault), found["damaged"]
 
 
 def test_a_pause_ends_as_the_last_command_says(ours: Path, tmp_path: Path) -> None:
