@@ -249,7 +249,7 @@ def test_what_filters_count_again_is_said_to_be_a_sample() -> None:
     page = (resources.files("analysis.report") / "templates" / "report.html.j2").read_text(encoding="utf-8")
     note = jinja2.Template(next(line for line in page.splitlines() if "when-filtered" in line))
     said = {every: note.render(points_every=every, max_points="40,000") for every in (1, 3)}
-    assert "medians and shares. Intervals" in said[1]
+    assert "medians and shares. Typical speed-ups, intervals" in said[1]
     assert "medians and shares, of one in 3 measurement runs, evenly spaced" in said[3]
 
 
