@@ -93,7 +93,7 @@ def facts(dataset: Dataset) -> list[tuple[str, str]]:
     labs = sorted({str(folder.lab.get("topology", "?")) for folder in dataset.folders if folder.lab})
     pairs = [
         ("Vantage points", ", ".join(sorted(runs.vantage.present()))),
-        ("Targets", str(len(runs.domain.present()))),
+        ("Domains", str(len(runs.domain.present()))),
         ("Measurement runs", str(len(runs))),
         ("Downloads", str(len(times))),
         ("Measured", f"{dates(times)} UTC"),

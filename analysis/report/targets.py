@@ -143,10 +143,11 @@ def _target(anchor: str, records: Sequence[Record], ok: tuple[int, int], causes:
     for record in sorted(records, key=lambda r: (r.download.vantage, r.folder, r.download.iteration)):
         runs.setdefault(record.run, []).append(record)
     sizes = sorted({d.body_bytes for d in downloads if d.outcome == Outcome.OK})
+    urls = tuple(sorted({d.url for d in downloads}))
     return TargetView(
         anchor=anchor,
         domain=downloads[0].domain,
-        urls=tuple(sorted({d.url for d in downloads})),
+        urls=urls,
         vantages=tuple(sorted({d.vantage for d in downloads})),
         providers=tuple(sorted({d.provider for d in downloads})),
         limiters=tuple(sorted({limiter for record in records if (limiter := limiter_of(record))})),
@@ -155,15 +156,16 @@ def _target(anchor: str, records: Sequence[Record], ok: tuple[int, int], causes:
         size=" or ".join(f"{size / 1e6:.2f}" for size in sizes[:3]) or "–",
         causes=causes,
         longest=f"{longest:.2f}",
-        runs=tuple(_run(members, longest) for members in runs.values()),
+        runs=tuple(_run(members, longest, name_file=len(urls) > 1) for members in runs.values()),
         left_out=ok[1] - len(downloads),
     )
 
 
-def _run(records: Sequence[Record], longest: float) -> RunView:
+def _run(records: Sequence[Record], longest: float, *, name_file: bool) -> RunView:
     first = records[0].download
     addresses = sorted({d for r in records if (d := r.download.server_ip)})
     title = f"{first.vantage}, iteration {first.iteration}"
+    title += f", {first.url}" if name_file else ""
     title += f", server {', '.join(addresses)}" if addresses else ""
     if first.attempts > 1:
         title += f", accepted at attempt {first.attempts}"
