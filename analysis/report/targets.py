@@ -111,8 +111,15 @@ def views(dataset: Dataset, *, limit: int) -> tuple[list[TargetView], int]:
         groups[code].append(record)
     cause = d.failure.filled(Failure.UNKNOWN)
     of_cause = counts((domain, len(names)), (cause.codes, len(cause.names)), where=~is_ok)
+    campaigns = [f"{folder.path}: " for folder in dataset.folders] if len(dataset.folders) > 1 else [""]
     shown = [
-        _target(f"t{number}", groups[code], (int(ok[code]), int(sizes[code])), frequent(cause.names, of_cause[code]))
+        _target(
+            f"t{number}",
+            groups[code],
+            (int(ok[code]), int(sizes[code])),
+            frequent(cause.names, of_cause[code]),
+            campaigns,
+        )
         for number, code in enumerate(chosen)
     ]
     return shown, len(ordered) - len(shown)
@@ -129,13 +136,16 @@ def _bounded(d: Downloads, rows: Ints, is_bad: Mask) -> Ints:
     return rows[is_kept[run]]
 
 
-def _target(anchor: str, records: Sequence[Record], ok: tuple[int, int], causes: Mapping[str, int]) -> TargetView:
+def _target(
+    anchor: str, records: Sequence[Record], ok: tuple[int, int], causes: Mapping[str, int], campaigns: Sequence[str]
+) -> TargetView:
     """One target.
 
     Args:
         records: the downloads that are shown.
         ok: how many of all its downloads are ok, and their number.
         causes: why others are not.
+        campaigns: how the headings of each folder's runs begin.
     """
     downloads = [record.download for record in records]
     longest = max((d.last_byte_s or 0.0 for d in downloads), default=0.0)
@@ -156,15 +166,18 @@ def _target(anchor: str, records: Sequence[Record], ok: tuple[int, int], causes:
         size=" or ".join(f"{size / 1e6:.2f}" for size in sizes[:3]) or "–",
         causes=causes,
         longest=f"{longest:.2f}",
-        runs=tuple(_run(members, longest, name_file=len(urls) > 1) for members in runs.values()),
+        runs=tuple(
+            _run(members, longest, campaign=campaigns[members[0].folder], name_file=len(urls) > 1)
+            for members in runs.values()
+        ),
         left_out=ok[1] - len(downloads),
     )
 
 
-def _run(records: Sequence[Record], longest: float, *, name_file: bool) -> RunView:
+def _run(records: Sequence[Record], longest: float, *, campaign: str, name_file: bool) -> RunView:
     first = records[0].download
     addresses = sorted({d for r in records if (d := r.download.server_ip)})
-    title = f"{first.vantage}, iteration {first.iteration}"
+    title = f"{campaign}{first.vantage}, iteration {first.iteration}"
     title += f", {first.url}" if name_file else ""
     title += f", server {', '.join(addresses)}" if addresses else ""
     if first.attempts > 1:

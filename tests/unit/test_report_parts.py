@@ -207,11 +207,15 @@ def test_a_target_with_too_many_downloads_shows_runs_with_failures_first(
     assert [run.title.split(", ")[1] for run in shown.runs] == ["iteration 1", "iteration 3"]
 
 
-def test_two_files_of_a_domain_are_told_apart(tmp_path: Path) -> None:
+def test_files_of_a_domain_and_campaigns_are_told_apart(tmp_path: Path) -> None:
     files = [f"https://d.example/{name}" for name in "ab"]
     data = dataset.load([write_campaign(tmp_path, [make_download(domain="d.example", url=file) for file in files])])
     [target], _ = targets.views(data, limit=5)
     assert [run.title for run in target.runs] == [f"MUC, iteration 1, {file}, server 198.18.1.1" for file in files]
+    later = make_download(domain="d.example", url=files[0], started_at=1.9e9)
+    other = write_campaign(tmp_path / "other", [later])
+    [target], _ = targets.views(dataset.load([tmp_path, other]), limit=5)
+    assert [run.title.partition(": MUC")[0] for run in target.runs] == [str(tmp_path)] * 2 + [str(other)]
     facts = dict(campaign.facts(data))
     assert (facts["Domains"], facts["Measurement runs"]) == ("1", "2")
 
