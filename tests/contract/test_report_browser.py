@@ -377,3 +377,16 @@ def test_long_names_and_urls_break_into_lines(browser: Browser, tmp_path: Path) 
             visit.look(width)
             visit.run("new Promise((done) => setTimeout(done, 300))")  # tables fold after the layout
             assert visit.run("document.documentElement.scrollWidth") <= width
+
+
+def test_addresses_sort_by_all_their_numbers(browser: Browser, tmp_path: Path) -> None:
+    addresses = ("198.18.2.1", "198.18.10.1", "198.18.1.20", "198.19.0.1")
+    downloads = [make_download(domain=f"d{i}.example", server_ip=one) for i, one in enumerate(addresses)]
+    with browser.visit(page_of(write_campaign(tmp_path, downloads))) as visit:
+        visit.run("[...document.querySelectorAll('#servers th')].find((one) => one.textContent === 'address').click()")
+        shown = visit.run("[...document.querySelectorAll('#servers tbody tr')].map((row) => row.cells[3].textContent)")
+        assert shown == ["198.18.1.20", "198.18.2.1", "198.18.10.1", "198.19.0.1"]
+        assert visit.run("['-6.6 %', '1.05–1.08 (8)', '38 [17–64]', '2001:db8::1', '1a.example'].map(numberIn)") == [
+            *(-6.6, 1.05, 38, None, None)
+        ]
+        assert visit.complaints == []

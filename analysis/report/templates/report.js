@@ -1,3 +1,5 @@
+// The number that a cell begins with; neither an address nor a domain is one.
+const numberIn = (text) => (/^[-+]?\d+(\.\d+)?(?![\w.:-])/.test(text) ? parseFloat(text) : NaN);
 // Sorting, data to download, rows that fold where a table is too wide, and opening what a link or a printer needs.
 for (const heading of document.querySelectorAll("table.sortable thead tr:last-child th")) {
   heading.tabIndex = 0;
@@ -10,7 +12,7 @@ for (const heading of document.querySelectorAll("table.sortable thead tr:last-ch
     heading.setAttribute("aria-sort", descending ? "descending" : "ascending");
     const text = (row) => row.cells[column] ? row.cells[column].textContent.trim() : "";
     const compare = (a, b) => {
-      const [x, y] = [parseFloat(text(a)), parseFloat(text(b))];
+      const [x, y] = [numberIn(text(a)), numberIn(text(b))];
       if (!Number.isNaN(x) && !Number.isNaN(y)) return x - y;
       return text(a).localeCompare(text(b), "en", { numeric: true });
     };
