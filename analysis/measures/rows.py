@@ -283,7 +283,7 @@ class SpeedupRow(SpeedupSummary):
     q_by: float | None = None
     """The same for any dependence (Benjamini and Yekutieli)."""
     margin: float | None = None
-    """Least speed-up that a verdict calls: 1.02, or the noise floor's if that is larger."""
+    """What the interval has to leave for `Size.AT_LEAST`: 1.02, or the noise floor's if that is larger."""
     verdict: Verdict | None = None
     """None for other roles than effects."""
     size: Size | None = None
