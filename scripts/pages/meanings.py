@@ -185,8 +185,8 @@ TABLE2_MEANINGS = {
     "handshake": "Median speed-up of the handshake (TCP with TLS, or QUIC), where TCP and QUIC are compared, "
     "of pairs whose downloads are both ok.",
     "transfer": "Median speed-up from the first body byte to the last; likewise.",
-    "margin": "What the interval has to leave for `at_least_margin`: 1.02, or the noise floor's typical speed-up (or its "
-    "inverse) if that is larger.",
+    "margin": "What the interval has to leave for `at_least_margin`: 1.02, or the noise floor's typical speed-up "
+    "(or its inverse) if that is larger.",
     "median_low90": "Lower end of the 90 % interval of the median, which decides on `equivalent`.",
     "median_high90": "Upper end of this interval.",
     "planned_n": "Pairs by intention to treat: whatever options were on the wire, also where a side failed.",
