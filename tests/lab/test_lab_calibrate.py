@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from core.errors import LabError
 from core.system import process
 from tests.lab.noise import measured
 from tests.topologies import server, topology
@@ -35,6 +36,13 @@ def lab(lab_host: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[La
     path.write_text(topology("calibrated", *SERVERS))
     with open_lab(path) as lab:
         yield lab
+
+
+def test_a_campaign_in_the_lab_is_not_disturbed(lab: Lab) -> None:
+    with closing(lab.place("V")) as place:
+        place.claim()
+        with pytest.raises(LabError, match="vantage point V of the lab calibrated is in use by process"):
+            Calibration(lab, own=False, quick=True)
 
 
 @pytest.mark.soak

@@ -10,6 +10,7 @@ import json
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,8 @@ class Calibration:
         own: the lab belongs to this process, so paths may be changed temporarily.
         quick: fewer paths and samples.
 
+    Raises LabError if a campaign runs in it.
+
     Attributes:
         wakeups: how late this host wakes, measured first.
         cpus_awake: what keeps its CPUs awake.
@@ -77,13 +80,20 @@ class Calibration:
         self._lab = lab
         self._own = own
         self._quick = quick
-        self._emulator: Emulator = lab.emulator()
+        with ExitStack() as stack:
+            for name in lab.vantage_points:  # a campaign there would be disturbed
+                place = lab.place(name)
+                stack.callback(place.close)
+                place.claim()
+            self._emulator: Emulator = lab.emulator()
+            stack.callback(self._emulator.close)
+            self._closing = stack.pop_all()
         self.cpus_awake = self._emulator.cpus_awake()
         self.wakeups = measure_wakeups(WAKEUPS_S)
 
     def close(self) -> None:
-        """Closes the connection to the emulator."""
-        self._emulator.close()
+        """Closes the connection to the emulator, and leaves the vantage points to others."""
+        self._closing.close()
 
     def run(self, progress: Progress) -> list[Check]:
         """All comparisons, one at a time, since they would disturb each other."""
