@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import re
 import tomllib
 import typing
 from collections.abc import Hashable, Iterable
@@ -49,9 +50,14 @@ def read_text(path: Path, *, most_bytes: int) -> str:
         raise UsageError(f"this is not UTF-8 text ({error})", where=str(path), remedy="save it as UTF-8") from None
 
 
+_ZERO = re.compile(r"\\(u|U0000)0000")
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file as a dictionary. Raises UsageError with the line of a syntax error."""
     text = read_text(path, most_bytes=MOST_TOML_BYTES)
+    if _ZERO.search(text):  # no path or name may have it
+        raise UsageError("a text in it has the character \\u0000", where=str(path), remedy="remove it")
     try:
         return tomllib.loads(text)
     except RecursionError:

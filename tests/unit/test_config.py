@@ -63,6 +63,7 @@ NESTED = "[" * 100_000
         ("a = " + "1" * 5_000, "not valid TOML"),
         ('a = "\udcff"', "not UTF-8 text"),
         ("#" * (MOST_TOML_BYTES + 1), "larger than 4 MiB, the limit"),
+        (r'a = "x\u0000"', r"a text in it has the character \\u0000; remove it"),
     ],
 )
 def test_toml_that_is_made_to_break_a_reader(tmp_path: Path, text: str, said: str) -> None:
