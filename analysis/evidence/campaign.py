@@ -114,7 +114,7 @@ def inspect_campaign(
         UsageError: the folder holds no campaign, or parts of several, is in use, or its tables are not what an
             inspection wrote.
     """
-    with open_journals(folder) as journals, folder_lock(folder):
+    with open_journals(folder) as journals, folder_lock(folder, remedy="inspect a copy"):
         if len({journal.meta("plan_hash") for journal in journals.values()} - {None}) > 1:
             remedy = "keep one campaign per folder"
             raise UsageError("its vantage points have different plans", where=str(folder), remedy=remedy)

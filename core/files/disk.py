@@ -182,7 +182,7 @@ _RETRY_S = 0.25
 
 
 @contextlib.contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
+def folder_lock(folder: Path, *, remedy: str = "use another --out") -> Iterator[None]:
     """Locks a campaign's folder for one process; afterwards what is new in it belongs to the user who called sudo.
 
     Raises:
@@ -199,14 +199,14 @@ def folder_lock(folder: Path) -> Iterator[None]:
         raise (PlaceError if full else UsageError)(
             f"results cannot be written here ({error.strerror})",
             where=str(folder),
-            remedy="free some space there" if full else "use another --out",
+            remedy="free some space there" if full else remedy,
         ) from None
     with handle:
         deadline = time.monotonic() + _RETRY_S
         while not take_lock(handle.fileno()):
             if time.monotonic() > deadline:
-                remedy = "wait for it, or use another --out"
-                raise PlaceError("another upshift run is working in this folder", where=str(folder), remedy=remedy)
+                what = "another upshift run is working in this folder"
+                raise PlaceError(what, where=str(folder), remedy=f"wait for it, or {remedy}")
             time.sleep(0.02)
         try:
             yield

@@ -21,8 +21,9 @@ from analysis.captures import scan
 from analysis.captures.connection import Connection
 from analysis.evidence import Inspection, inspect_campaign, link_together, rows, sources
 from core.domain import Download
-from core.errors import UsageError
+from core.errors import PlaceError, UsageError
 from core.files import store
+from core.files.disk import folder_lock
 from downloader.factors import ALL as FACTORS
 from tests.inspected import CONFIGURATIONS, START, TCP, Silent, captures, inspect_elsewhere, make_campaign
 from tests.unit.pcap_writer import SYN, Segment, ipv4, pcap
@@ -53,6 +54,11 @@ def kpis(folder: Path) -> list[dict[str, Any]]:
 @pytest.fixture
 def campaign(tmp_path: Path) -> Path:
     return make_campaign(tmp_path / "c")
+
+
+def test_a_folder_that_is_in_use_is_not_inspected(campaign: Path) -> None:
+    with folder_lock(campaign), pytest.raises(PlaceError, match="wait for it, or inspect a copy"):
+        inspected(campaign)
 
 
 def test_a_folder_is_inspected(campaign: Path) -> None:
