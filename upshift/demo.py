@@ -89,7 +89,7 @@ def run_steps(steps: Sequence[Step], lab: str, *, say: Callable[[str], None], as
 
     Raises UpshiftError if a step fails; a further call resumes with that step.
     """
-    program = (sys.executable, "-m", "upshift")
+    program = (sys.executable, "-P", "-m", "upshift")
     started = False
     for number, step in enumerate(steps, start=1):
         shown = shlex.join(step.command(lab))

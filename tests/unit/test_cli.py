@@ -20,6 +20,7 @@ from upshift import cli
 from vantage.lab.control import NODE_VARIABLE
 
 STAGES = ("crawler", "cdn_mapping", "survey", "downloader", "analysis", "vantage")
+REPOSITORY = Path(__file__).resolve().parents[2]
 HEAVY = ("prometheus_client", "numpy", "pyarrow", "matplotlib", "scrapy", "aioquic", "requests", "jinja2", "pydantic")
 
 
@@ -200,6 +201,15 @@ def test_a_terminal_without_the_dash_of_an_interval() -> None:
     latin = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=latin, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0.9?1.1\n", "")
+
+
+def test_programs_of_ours_take_no_module_of_the_folder_that_they_start_in() -> None:
+    """Without -P a folder `core` or `vantage` there would come first, whoever made it, and by sudo with root's rights.
+
+    `cli` only repeats how it was started itself.
+    """
+    sources = (path for stage in (*STAGES, "core", "upshift") for path in (REPOSITORY / stage).rglob("*.py"))
+    assert [path.name for path in sources if 'sys.executable, "-m"' in path.read_text()] == ["cli.py"]
 
 
 def test_version() -> None:

@@ -269,7 +269,7 @@ def _no_server(client: Program) -> str | None:
 
 def _ladders(order: _Order, folder: Path) -> Iterator[tuple[str, list[Transfer]]]:
     """(client, transfers) from the program in the private namespace."""
-    argv = (sys.executable, "-m", "vantage.doctor.calibrate", str(folder), json.dumps(asdict(order)))
+    argv = (sys.executable, "-P", "-m", "vantage.doctor.calibrate", str(folder), json.dumps(asdict(order)))
     error_log = folder / "stderr"
     with process.start(
         argv, prefix=private_namespace(), stdout=True, stderr=error_log, env=dict(module_environment())

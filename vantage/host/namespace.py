@@ -169,7 +169,7 @@ class CampaignNamespace:
             wanted["net/ipv6/conf/all/disable_ipv6"] = "1"
         request = json.dumps({"sysctls": wanted, "interface": INTERFACE})
         done = process.run(
-            (*self.prefix, *PARENT_DEATH, sys.executable, "-m", "vantage.host.namespace"),
+            (*self.prefix, *PARENT_DEATH, sys.executable, "-P", "-m", "vantage.host.namespace"),
             stdin=request,
             env={**module_environment(), **self._undo_log.environment},
         ).check(doing="setting up the namespace")

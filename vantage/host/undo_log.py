@@ -47,7 +47,7 @@ class UndoLog:
         owner = (os.getpid(), start_time_ticks(os.getpid()) or 0)
         # The guardian first: from here on, everything in the state file is undone.
         self._guardian: Child | None = start(
-            (sys.executable, "-m", "vantage.host.guardian", str(state), self.ident, *map(str, owner)),
+            (sys.executable, "-P", "-m", "vantage.host.guardian", str(state), self.ident, *map(str, owner)),
             stdin=True,
             stdout=True,
             env={**module_environment(), MARK: ""},

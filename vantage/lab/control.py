@@ -129,7 +129,7 @@ def _start(folder: LabFolder, topology: Topology, lock: int, *, attached: bool, 
     owner = os.pidfd_open(os.getpid())
     # A duplicate, which `locked` does not close; the holder's copy keeps the lock.
     held = os.dup(lock)
-    argv = [*_unshare(), sys.executable, "-m", "vantage.lab.holder", str(folder.root), "--owner-fd", str(owner)]
+    argv = [*_unshare(), sys.executable, "-P", "-m", "vantage.lab.holder", str(folder.root), "--owner-fd", str(owner)]
     # Our packages may be on this interpreter's path only (a checkout); the holder's folder may be another one.
     roots = [str(Path(core.__file__).resolve().parent.parent), str(Path(__file__).resolve().parents[2])]
     paths = [*dict.fromkeys(roots), *filter(None, [os.environ.get("PYTHONPATH")])]
