@@ -37,6 +37,10 @@ class Watched:
     def url(self) -> str:
         return f"https://{self._domain}/"
 
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.domain, self.url
+
 
 def watched(names: list[str]) -> list[PlannedRun]:
     targets: list[Any] = [Watched(name) for name in names]
