@@ -6,6 +6,7 @@ Sizes are those of bodies on the wire, for a client that accepts gzip.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,7 +80,7 @@ class ObjectVisit(DomainVisit):
         if reply.status != 200:
             raise RefusedError(CrawlOutcome.HTTP_STATUS, str(reply.status))
         if ask.html:
-            self._want(embedded(reply.body, url=url, encoding=_charset(reply)))
+            self._want(await asyncio.to_thread(embedded, reply.body, url=url, encoding=_charset(reply)))
         self._rows.append({"is_page": True, **self._row(url, ask, reply)})
         done = 0
         while done < len(self._wanted):  # style sheets add to it

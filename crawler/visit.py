@@ -145,7 +145,8 @@ class DomainVisit:
             if not ask.html:
                 self._weigh(url, ask, depth)
                 continue
-            links = extract(reply.body, url=url)
+            # In a thread: for a tag of 100,000 attributes libxml2 takes minutes, in which other visits go on.
+            links = await asyncio.to_thread(extract, reply.body, url=url)
             for link in links.files:
                 await self._probe(link, depth)
             if depth < self.limits.depth:

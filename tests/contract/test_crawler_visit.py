@@ -40,7 +40,7 @@ from core.outreach.dns import Answer
 from core.untrusted import registered_domain
 from crawler import policy
 from crawler.exchange import CrawlReply, CrawlRequest
-from crawler.links import extract, of_style_sheet
+from crawler.links import Links, extract, of_style_sheet
 from crawler.policy import MAX_BYTES, Pins, Robots, Throttle, admit, from_reply
 from crawler.visit import CrawlLimits, DomainVisit
 from tests.cells import cells
@@ -688,6 +688,37 @@ def test_an_opt_out_ends_the_visit_of_its_domain_and_no_other(blocked: str, ende
     )  # fmt: skip
     result = asyncio.run(visit.run())
     assert (result.outcome, result.url, asked) == ended
+
+
+def test_other_visits_go_on_while_a_page_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class World:
+        async def addresses(self, _: str) -> Answer:
+            return Answer(addresses=("127.0.0.1",), chain=())
+
+        async def fetch(self, ask: CrawlRequest) -> CrawlReply:
+            ask.html = True
+            status = 404 if ask.url.endswith("robots.txt") else 200
+            return CrawlReply(status=status, headers={}, body=b"", address="127.0.0.1", stopped=False)
+
+    def slowly(*_: object, **__: object) -> Links:
+        time.sleep(0.3)
+        return Links(files=[], pages=[])
+
+    async def turns_of_the_loop() -> int:
+        fake: Any = World()
+        visit = DomainVisit(
+            domain="a.example", limits=CrawlLimits(), fetch=fake.fetch, resolver=fake, pins=Pins(None),
+            blocks=BlockLists([]), pace=Throttle(1_000.0, 1),
+        )  # fmt: skip
+        running, turns = asyncio.create_task(visit.run()), 0
+        while not running.done():
+            await asyncio.sleep(0.01)
+            turns += 1
+        assert (await running).outcome == "no_file"
+        return turns
+
+    monkeypatch.setattr("crawler.visit.extract", slowly)
+    assert asyncio.run(turns_of_the_loop()) > 5
 
 
 def test_a_scheme_s_own_port_may_be_written() -> None:
