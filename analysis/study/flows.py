@@ -19,6 +19,8 @@ from core.files.study_terms import METRICS, text
 
 Key = tuple[str, ...]
 NOTHING: Floats = np.array([])
+MOST = 1e12
+"""A metric cannot be larger, whatever it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +98,8 @@ def read(study: Study, folder: Path) -> Flows:
     """The repetitions in `flows.parquet` of a folder, which has those of the study's form.
 
     Raises:
-        UsageError: there is no such file, it lacks a column, or has a row of a cell that the study lacks.
+        UsageError: there is no such file, it lacks a column, has a row of a cell that the study lacks, or a value that
+            cannot be.
     """
     path = folder / FLOWS_FILE
     table = store.read_table(path, FLOWS_KIND)
@@ -109,6 +112,9 @@ def read(study: Study, folder: Path) -> Flows:
         key = tuple(text(row[column]) for column in study.columns)
         if key not in known:
             raise UsageError(f"the study has no cell {', '.join(key)}", where=str(path), remedy="run the study again")
+        if wrong := [name for name in METRICS if row[name] is not None and not abs(row[name]) <= MOST]:
+            what = f"{wrong[0]} is {row[wrong[0]]:g} in a row of the cell {', '.join(key)}"
+            raise UsageError(what, where=str(path), remedy="run the study again")
         rows.setdefault(key, []).append(row)
     return Flows(study=study, samples={key: _sample(own) for key, own in rows.items()})
 

@@ -381,6 +381,14 @@ def test_a_cell_that_the_study_lacks_is_one_sentence(tmp_path: Path) -> None:
         page.report(tmp_path)
 
 
+@pytest.mark.parametrize("value", [math.inf, math.nan, 1e308])
+def test_a_value_that_cannot_be_is_one_sentence(tmp_path: Path, value: float) -> None:
+    """Logarithms and squares of it ended in a traceback."""
+    write_flows(study(BOTH), tmp_path, lambda knobs, random: {**slow_start(knobs, random), "time_ms": value})
+    with pytest.raises(UsageError, match=r"time_ms is \S+ in a row of the cell 4, 10"):
+        page.report(tmp_path)
+
+
 def test_every_shipped_study_can_be_read_and_listed() -> None:
     result = CliRunner().invoke(app, ["list"])
     assert result.exit_code == 0, result.output
