@@ -42,7 +42,8 @@ class Points:
     """The page has every so-manyth measurement run with pairs; 1: all."""
     runs_left_out: int
     part_lines: list[tuple[int, list[str]]]
-    """Comparisons with pairs, by index: name, n, and the median speed-up of each part; each domain counts once."""
+    """Comparisons with pairs, by index: name, pairs with a known part, and the median speed-up of each. Each domain
+    counts once."""
 
 
 def points(dataset: Dataset, samples: Samples) -> Points:
@@ -55,8 +56,10 @@ def points(dataset: Dataset, samples: Samples) -> Points:
         pairs = pair(samples, comparison.config, comparison.vs)
         count = len(pairs.low)
         if count:
-            medians = [_median(samples, pairs, values) for values in took]
-            lines.append((index, [comparison.name, str(count), *medians]))
+            sides = samples.download[pairs.vs], samples.download[pairs.config]
+            logs = np.array([np.log(values[sides[0]] / values[sides[1]]) for values in took])
+            known = int(np.count_nonzero(~np.isnan(logs).all(axis=0)))
+            lines.append((index, [comparison.name, str(known), *(_median(pairs, part) for part in logs)]))
         has_pair[samples.run[pairs.config]] = True
         total += count
     order = _order(samples)
@@ -80,9 +83,8 @@ def parts(dataset: Dataset) -> list[Floats]:
     return [np.where(is_ok & (b > a), b - a, math.nan) for a, b in pairwise(ends)]
 
 
-def _median(samples: Samples, pairs: Pairs, took: Floats) -> str:
-    """The median speed-up of one part; each domain counts once."""
-    logs = np.log(took[samples.download[pairs.vs]] / took[samples.download[pairs.config]])
+def _median(pairs: Pairs, logs: Floats) -> str:
+    """The median speed-up of one part, from the log speed-up of each pair; each domain counts once."""
     known = ~np.isnan(logs)
     domains, clusters = np.unique(pairs.domain[known], return_inverse=True)
     return f"{math.exp(np.median(cluster_medians(logs[known], clusters, len(domains)))):.2f}" if len(domains) else "–"

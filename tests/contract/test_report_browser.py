@@ -221,8 +221,10 @@ def test_pairs_without_any_bound_are_not_drawn_and_are_no_gain(browser: Browser,
         assert visit.run("document.querySelectorAll('#cdfs .cross').length") == 0
         assert visit.run("document.querySelector('#clouds path:last-of-type').getAttribute('d').split('M').length") == 8
         gain = "document.querySelector('#speedups [data-cell=gain]').textContent"
+        known = "document.querySelector('#speedups [data-cell=known]').textContent"
+        assert visit.run(known) == "7", "of a censored download no part is known"
         assert visit.run(gain) == "≥47" and "≥47" in visit.run("document.querySelector('.forest').textContent")
-        assert search(visit, "d1") == 6 and visit.run(gain) == "≥1/6"
+        assert search(visit, "d1") == 6 and visit.run(gain) == "≥1/6" and visit.run(known) == "1"
         assert visit.complaints == []
 
 

@@ -122,7 +122,7 @@ def _path(records: Sequence[Record]) -> list[float | None]:
 
 
 def part_medians(data: Dataset) -> list[list[str]]:
-    """Name, number of pairs, and the median speed-up of each part, of comparisons with pairs."""
+    """Name, number of pairs with a known part, and the median speed-up of each part, of comparisons with pairs."""
     lines = []
     all_points = points(data)
     for index, comparison in enumerate(data.design.comparisons):
@@ -136,5 +136,6 @@ def part_medians(data: Dataset) -> list[list[str]]:
                         domains.setdefault(point[4], []).append(math.log(point[part]))
                 logs = [statistics.median(values) for values in domains.values()]
                 medians.append(f"{math.exp(statistics.median(logs)):.2f}" if logs else "–")
-            lines.append([comparison.name, str(len(chosen)), *medians])
+            known = sum(any(one is not None for one in point[8:11]) for point in chosen)
+            lines.append([comparison.name, str(known), *medians])
     return lines

@@ -237,6 +237,7 @@ def test_a_censored_pair_is_a_bound_in_the_page(tmp_path: Path) -> None:
     data = dataset.load([write_campaign(tmp_path / "c", [censored, make_download(configuration="WS")])])
     found = pairs_of(data)
     (row,) = found.document["points"]
+    assert [line[1:] for _, line in found.part_lines] == [["0", "–", "–", "–"]]
     assert found.runs_left_out == 0 and row[6:8] == [10.0, None] and row[8:11] == [None, None, None]
 
 

@@ -187,6 +187,7 @@ const countedAgain = (pairs) => {
       const count = kind === "bin" ? among(bins, Number(cell.dataset.bin)) : among(sides, kind);
       return [percent(count, pairs.length), 0.6 * Math.sqrt(count / Math.max(pairs.length, 1))];
     }
+    if (kind === "known") return [String(pairs.filter(([row]) => row.slice(FIRST_PART, RTT).some((one) => one !== null)).length)];
     const part = FIRST_PART + Number(cell.dataset.part);
     const known = kind === "part" ? pairs.filter(([row]) => row[part] !== null) : [];
     return [medianText(known.map(([row]) => [row, [row[part], row[part]]]))];
