@@ -14,12 +14,13 @@ import json
 import os
 import re
 import stat
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from core.errors import PlaceError, UsageError
+from core.errors import PlaceError, UpshiftError, UsageError
 
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|kB|MB|GB|TB|KiB|MiB|GiB)")
 
@@ -64,9 +65,7 @@ def check_room(folder: Path, needed: int, *, what: str, remedy: str = "free some
 
     The folder need not exist yet.
     """
-    there = folder.absolute()
-    while not there.exists():
-        there = there.parent
+    there = _nearest(folder)
     free = free_bytes(there)
     if free >= needed or os.statvfs(there).f_blocks == 0:  # no size: /proc, or a tmpfs without a limit
         return
@@ -78,6 +77,14 @@ def check_room(folder: Path, needed: int, *, what: str, remedy: str = "free some
         where=str(folder),
         remedy=f"{remedy}, then run the same command again",
     )
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or the first of those above it that exists."""
+    there = folder.absolute()
+    while not there.exists():
+        there = there.parent
+    return there
 
 
 @contextmanager
@@ -195,12 +202,7 @@ def folder_lock(folder: Path, *, remedy: str = "use another --out") -> Iterator[
         others = {path.name for path in folder.iterdir()} - {_LOCK_FILE, "vantage"}
         handle = (folder / _LOCK_FILE).open("a")
     except OSError as error:
-        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-        raise (PlaceError if full else UsageError)(
-            f"results cannot be written here ({error.strerror})",
-            where=str(folder),
-            remedy="free some space there" if full else remedy,
-        ) from None
+        raise _not_written(error, folder, remedy) from None
     with handle:
         deadline = time.monotonic() + _RETRY_S
         while not take_lock(handle.fileno()):
@@ -216,10 +218,21 @@ def folder_lock(folder: Path, *, remedy: str = "use another --out") -> Iterator[
                     give_to_caller(each)
 
 
+def _not_written(error: OSError, folder: Path, remedy: str = "use another --out") -> UpshiftError:
+    full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+    kind, remedy = (PlaceError, "free some space there") if full else (UsageError, remedy)
+    return kind(f"results cannot be written here ({error.strerror})", where=str(folder), remedy=remedy)
+
+
 def check_free(folder: Path) -> None:
-    """Raises as `folder_lock`; for a look before anything else is changed."""
-    with folder_lock(folder):
-        pass
+    """Raises as `folder_lock`; for a look before anything is changed: nothing is left where nothing was."""
+    if is_running(folder):
+        with folder_lock(folder):
+            return
+    try:
+        Path(tempfile.mkdtemp(dir=_nearest(folder))).rmdir()
+    except OSError as error:
+        raise _not_written(error, folder) from None
 
 
 def is_running(folder: Path) -> bool:

@@ -93,7 +93,7 @@ def check_start(campaign: Campaign, targets: Sequence[Target], vantage_points: i
     With room for that, but for no measurement run, the campaign begins and is paused.
     """
     downloads = vantage_points * planned_downloads(campaign, targets)
-    needed = RESUME_BYTES if any(out.glob("vantage/*")) else START_BYTES + downloads * PLANNED_BYTES
+    needed = RESUME_BYTES if out.exists() else START_BYTES + downloads * PLANNED_BYTES
     remedy = "free some space there or use another --out"
     check_room(out, needed, what="the campaign's journals", remedy=remedy)
 

@@ -135,15 +135,15 @@ def test_several_processes_in_one_folder_are_refused_before_a_lab_is_built(
     assert not (tmp_path / "state").exists()
 
 
-@pytest.mark.parametrize(("out", "why"), [("file", "File exists"), ("file/x", "Not a directory")])
+@pytest.mark.parametrize("out", ["file", "file/x", "file/x/y"])
 def test_a_folder_that_cannot_be_is_refused_before_a_lab_is_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str, why: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
 ) -> None:
     path = tmp_path / "c.toml"
     path.write_text('name = "c"\nlab = "small"\ntargets = "lab"\n')
     (tmp_path / "file").touch()
     monkeypatch.setenv("UPSHIFT_STATE_DIR", str(tmp_path / "state"))
-    with show_progress() as progress, pytest.raises(UsageError, match=rf"cannot be written here \({why}\); use anoth"):
+    with show_progress() as progress, pytest.raises(UsageError, match=r"written here \(Not a directory\); use another"):
         run_file(path, tmp_path / out, progress=progress)
     assert not (tmp_path / "state").exists()
 
