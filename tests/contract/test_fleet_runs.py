@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import stat
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 from core.errors import PlaceError, UsageError
 from core.system import signals
 from downloader.control.stop_pause import pause_requested, request_pause
+from tests.cells import cells
 from vantage.fleet import runs
 from vantage.fleet.inventory import open_fleet
 
@@ -133,6 +135,7 @@ def test_a_host_with_another_processor_is_one_sentence(
     assert found["a"].fault == "a has another processor, aarch64: vantage points are x86_64"
 
 
+@pytest.mark.soak
 def test_a_host_that_was_not_provisioned_is_left_as_it_is(ours: Path, tmp_path: Path) -> None:
     """Nor one that another control machine has, or whose record of what was there before cannot be read."""
     (ours / "playbooks" / "away.yml").write_text(AWAY)
@@ -154,7 +157,8 @@ def test_a_host_that_was_not_provisioned_is_left_as_it_is(ours: Path, tmp_path: 
     assert "directory" in str(found["damaged"].fault), found["damaged"]
 
 
-def test_a_pause_ends_as_the_last_command_says(ours: Path, tmp_path: Path) -> None:
+@cells("until", every=["6 h", ""], quick=["6 h"])
+def test_a_pause_ends_as_the_last_command_says(ours: Path, tmp_path: Path, until: str) -> None:
     """Also where another one is over, or would end earlier: its file stays until somebody lets the campaign go on."""
     (ours / "playbooks" / "pause.yml").write_text((OURS / "playbooks" / "pause.yml").read_text())
     (ours / "playbooks" / "roles").symlink_to(ours / "roles")
@@ -164,18 +168,17 @@ def test_a_pause_ends_as_the_last_command_says(ours: Path, tmp_path: Path) -> No
     (tmp_path / "week" / "campaign.toml").touch()
     path = inventory(tmp_path, {"a": {**LOCAL, "ansible_become": False}})
     host = {"campaign_name": "week", "campaign_folder": str(results.parent)}
-    host["campaign_as_upshift"] = f"{sys.executable} -m upshift"
+    host["campaign_as_upshift"] = f"{shlex.quote(sys.executable)} -m upshift"
     request_pause(results, 1.0, 2.0)
-    for until in ("6 h", ""):
-        variables = {**host, "campaign_paused": True, "campaign_pause_until": until}
-        [found] = runs.on_hosts(runs.Task(playbook="pause", variables=variables), path, ["a"], progress=None).values()
-        assert (found.fault, found.changed) == (None, 1)
-        pause = pause_requested(results, time.time())
-        assert pause is not None and (pause.until is not None) == bool(until)
+    variables = {**host, "campaign_paused": True, "campaign_pause_until": until}
+    [found] = runs.on_hosts(runs.Task(playbook="pause", variables=variables), path, ["a"], progress=None).values()
+    assert (found.fault, found.changed) == (None, 1)
+    pause = pause_requested(results, time.time())
+    assert pause is not None and (pause.until is not None) == bool(until)
 
 
 def test_what_is_kept_on_disk_is_little_and_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "KEPT", 2)
+    monkeypatch.setattr(runs, "KEPT", 1)
     path = inventory(tmp_path, {"a": LOCAL})
     secret = "kept-nowhere-7"
     for _ in range(runs.KEPT + 1):
