@@ -72,6 +72,7 @@ def test_the_example_puts_every_combination_on_the_wire(small_lab: Lab, tmp_path
             assert row.lab_sent == row.lab_received + row.lab_dropped
 
 
+@pytest.mark.measures
 def test_a_window_of_64_kib_limits_quic(small_lab: Lab, tmp_path: Path) -> None:
     windows = {"max_data": 65_535, "max_stream_data": 65_535}
     document: dict[str, object] = {
