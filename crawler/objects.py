@@ -74,9 +74,8 @@ class ObjectVisit(DomainVisit):
             self._result.outcome, self._result.objects = CrawlOutcome.FOUND, self._rows
 
     async def _crawl(self) -> None:
-        start = self.limits.start_of(self.domain)
-        await self._settle(urlsplit(start).hostname or self.domain)
-        url, ask, reply = await self._follow(start, RequestPurpose.PAGE)
+        await self._settle()
+        url, ask, reply = await self._follow(self.start, RequestPurpose.PAGE)
         if reply.status != 200:
             raise RefusedError(CrawlOutcome.HTTP_STATUS, str(reply.status))
         if ask.html:

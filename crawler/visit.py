@@ -119,10 +119,9 @@ class DomainVisit:
             self._result.detail = ", ".join(f"{n} x {cause}" for cause, n in self._trouble.most_common(5))
 
     async def _crawl(self) -> None:
-        start = self.limits.start_of(self.domain)
-        await self._settle(urlsplit(start).hostname or self.domain)
-        queue = deque([(start, 0)])
-        seen = {start}
+        await self._settle()
+        queue = deque([(self.start, 0)])
+        seen = {self.start}
         pages = 0
         while queue and pages < self.limits.pages and self._best is None:
             url, depth = queue.popleft()
@@ -163,13 +162,24 @@ class DomainVisit:
         if error.cause != CrawlOutcome.BLOCKED:
             return error.cause == CrawlOutcome.TOO_MANY_REQUESTS
         try:
-            admit(self.blocks, urlsplit(self.limits.start_of(self.domain)).hostname or self.domain, self._address)
+            admit(self.blocks, self._host, self._address)
         except RefusedError:
             return True
         return False
 
-    async def _settle(self, host: str) -> None:
+    @property
+    def start(self) -> str:
+        """URL of the start page."""
+        return self.limits.start_of(self.domain)
+
+    @property
+    def _host(self) -> str:
+        """Host of the start page."""
+        return urlsplit(self.start).hostname or self.domain
+
+    async def _settle(self) -> None:
         """Resolves the domain once, and chooses the address that the whole visit uses."""
+        host = self._host
         admit(self.blocks, host)
         answer = await self._resolve(host)
         self._result.cname_chain = " ".join(answer.chain) or None
@@ -194,7 +204,7 @@ class DomainVisit:
 
     def _fault(self, url: str) -> RefusedError | None:
         """Why a URL is out of scope, as far as its text shows; None if it is not."""
-        start = urlsplit(self.limits.start_of(self.domain))
+        start = urlsplit(self.start)
         parts = urlsplit(url)
         if (parts.scheme, port_of(parts)) != (start.scheme, port_of(start)):
             return RefusedError(CrawlOutcome.OFF_DOMAIN, f"{url} has another scheme or port")
