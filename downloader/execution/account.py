@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -101,7 +100,7 @@ def fetched(selects: Selection, folders: Iterable[Path]) -> Iterator[Fetched]:
             for vantage, journal in journals.items():
                 if journal.is_empty:
                     continue
-                agent = json.loads(journal.meta("campaign") or "{}").get("user_agent", "")
+                agent = journal.document("campaign").get("user_agent", "")
                 for entry in Spent(journal.db).entries():
                     if entry.address is not None and selects(entry):
                         yield _fetched(str(folder), vantage, agent, journal, entry, entry.address)

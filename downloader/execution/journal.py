@@ -315,7 +315,7 @@ def earlier_iterations(folder: Path, plan: SharedPlan) -> tuple[int, ...]:
     if not path.exists():
         return ()
     with contextlib.closing(JournalReader(path)) as journal:
-        recorded = json.loads(journal.meta("campaign") or "{}").get("iterations", plan.campaign.iterations)
+        recorded = journal.document("campaign").get("iterations", plan.campaign.iterations)
         earlier = tuple(json.loads(journal.meta("extended_from") or "[]"))
     return earlier if recorded == plan.campaign.iterations else (*earlier, recorded)
 
@@ -328,7 +328,7 @@ def as_recorded(plan: SharedPlan) -> dict[str, Any]:
 
 def _changes(journal: JournalReader, plan: SharedPlan) -> Iterator[str]:
     """What differs from the plan of a journal, of all that both have: fields, with both values where they are short."""
-    earlier, now = json.loads(journal.meta("campaign") or "{}"), as_recorded(plan)
+    earlier, now = journal.document("campaign"), as_recorded(plan)
     for name in sorted(earlier.keys() & now.keys() - {"configurations", "iterations"}):
         if not _agree(earlier[name], now[name]):
             yield f"{name}{_values(earlier[name], now[name])}"
@@ -341,7 +341,7 @@ def _changes(journal: JournalReader, plan: SharedPlan) -> Iterator[str]:
     targets = {target.key for target in plan.targets}
     if (recorded := set(journal.db.execute("SELECT DISTINCT domain, url FROM runs"))) != targets:
         yield f"targets ({len(targets - recorded)} new, {len(recorded - targets)} gone)"
-    yield from _changes_of_lab(json.loads(journal.meta("lab") or "{}"), plan.truth or {})
+    yield from _changes_of_lab(journal.document("lab"), plan.truth or {})
 
 
 def _changes_of_lab(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

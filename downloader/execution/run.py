@@ -161,7 +161,7 @@ def run_campaign(session: Session, places: Mapping[str, Place]) -> RunSummary:
 def _note_beside(journals: Mapping[str, Journal], beside: Sequence[str]) -> None:
     """Other campaigns of this host had slots and budgets of their own: the data says so, as part of its environment."""
     for journal in journals.values() if beside else ():
-        environment = json.loads(journal.meta("environment") or "{}")
+        environment = journal.document("environment")
         journal.set_meta("environment", json.dumps({**environment, "campaigns_beside": list(beside)}))
 
 
@@ -280,7 +280,7 @@ def _await(ended: threading.Event) -> None:
 
 def _summary(journals: Mapping[str, Journal], *, stopped: bool, ended_by: str | None) -> RunSummary:
     counts = {name: journal.counts() for name, journal in journals.items()}
-    states = {name: json.loads(journal.meta("stopping") or "{}") for name, journal in journals.items()}
+    states = {name: journal.document("stopping") for name, journal in journals.items()}
     enough = [name for name, state in states.items() if state.get("reached")]
     return RunSummary(
         **asdict(total(counts.values())),
