@@ -109,6 +109,11 @@ class PairShare:
     """Upper end of the interval of `possible` pairs."""
 
     @property
+    def is_least(self) -> bool:
+        """Whether others may be part of it, too."""
+        return self.possible not in (None, self.count)
+
+    @property
     def share(self) -> float | None:
         """0 to 1; None without pairs."""
         return self.count / self.n if self.n else None

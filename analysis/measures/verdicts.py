@@ -160,8 +160,9 @@ def verdict(
         return Verdict.EQUIVALENT, None
     if q >= SIGNIFICANCE or typical is None or typical * (over_domains or 0.0) < 0:
         return Verdict.UNDECIDED, None
-    size = None if interval is None else Size.PERHAPS_LESS
+    size = None
     if interval is not None:
+        size = Size.PERHAPS_LESS
         if interval[0] > margin if typical > 0 else interval[1] < -margin:
             size = Size.AT_LEAST
         elif unit is Unit.PROVIDER and interval[0] <= 0 <= interval[1]:

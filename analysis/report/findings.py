@@ -137,7 +137,7 @@ def _shares_sentence(row: SpeedupRow, floors: Sequence[SpeedupRow]) -> str:
 
 
 def _share(share: PairShare) -> str:
-    least = "" if share.possible in (None, share.count) else "at least "
+    least = "at least " if share.is_least else ""
     amount = f"{render.percent_interval(share)} %" if share.n >= MINIMUM_PAIRS else f"{share.count} of {share.n}"
     return least + amount
 

@@ -224,7 +224,7 @@ def of_domains(row: SpeedupRow, share: PairShare, form: Callable[[PairShare], st
 
 def or_more(share: PairShare, form: Callable[[PairShare], str] = percent) -> str:
     """As by `form`; `≥50` where others may be part of it, too, as censored downloads leave only bounds of them."""
-    return ("" if share.possible in (None, share.count) else "≥") + form(share)
+    return ("≥" if share.is_least else "") + form(share)
 
 
 def part_text(speedup: float | None) -> str:
