@@ -67,7 +67,7 @@ class ObjectVisit(DomainVisit):
 
     def _conclude(self) -> None:
         ended = self._result.outcome if self._result.outcome != CrawlOutcome.NO_FILE else None
-        if self._rows:
+        if self._rows and ended != CrawlOutcome.BLOCKED:  # nothing is kept of a domain that opted out meanwhile
             for url in list(self._wanted)[len(self._rows) - 1 :]:  # the visit ended before
                 self._rows.append({"url": without_query(url), "failure": ended or CrawlOutcome.TIME_BUDGET})
             self._rows[0]["skipped"] = self._skipped

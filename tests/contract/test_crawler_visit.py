@@ -41,6 +41,7 @@ from core.untrusted import registered_domain
 from crawler import policy
 from crawler.exchange import CrawlReply, CrawlRequest
 from crawler.links import Links, extract, of_style_sheet
+from crawler.objects import ObjectVisit
 from crawler.policy import MAX_BYTES, Pins, Robots, Throttle, admit, from_reply
 from crawler.visit import CrawlLimits, DomainVisit
 from tests.cells import cells
@@ -651,18 +652,22 @@ def test_whoever_opts_out_while_it_runs_is_left_alone(world: World, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("blocked", "ended"),
+    ("kind", "blocked", "outcome", "kept", "asked_for"),
     [
-        ("a.example", ("blocked", None, ["robots.txt", "", "1.iso"])),
-        ("b.a.example", ("found", "https://a.example/3.iso", ["robots.txt", "", "1.iso", "2.iso", "3.iso"])),
+        (DomainVisit, "a.example", "blocked", None, ["robots.txt", "", "1.iso"]),
+        (DomainVisit, "b.a.example", "found", "https://a.example/3.iso", ["robots.txt", "", "1.iso", "2.iso", "3.iso"]),
+        (ObjectVisit, "a.example", "blocked", None, ["robots.txt", "", "1.iso"]),
+        (ObjectVisit, "b.a.example", "found", 5, ["robots.txt", "", "1.iso", "2.iso", "3.iso"]),
     ],
 )
-def test_an_opt_out_ends_the_visit_of_its_domain_and_no_other(blocked: str, ended: object, tmp_path: Path) -> None:
+def test_an_opt_out_ends_the_visit_of_its_domain_and_no_other(
+    kind: type[DomainVisit], blocked: str, outcome: str, kept: object, asked_for: list[str], tmp_path: Path
+) -> None:
     listed = tmp_path / "opt-out"
     listed.touch()
 
     class World:
-        """Resolver, and a server at which an owner opts out while its first file is asked for."""
+        """Resolver, and a server at which an owner opts out while the first file or object is asked for."""
 
         lists = BlockLists([listed])
 
@@ -675,19 +680,21 @@ def test_an_opt_out_ends_the_visit_of_its_domain_and_no_other(blocked: str, ende
             if ask.url.endswith("/1.iso"):
                 listed.write_text(f"{blocked}\n")
                 self.lists._looked = -100.0
-            body = b"<a href=1.iso></a><a href=//b.a.example/0.iso></a><a href=2.iso></a><a href=3.iso></a>"
+            body = b"".join(shown % name for name in (b"1.iso", b"//b.a.example/0.iso", b"2.iso", b"3.iso"))
             asked.append(ask.url.rpartition("/")[2])
             status = 404 if ask.url.endswith("robots.txt") else 200
             return CrawlReply(status=status, headers={}, body=body, address="127.0.0.1", stopped=False)
 
     asked: list[str] = []
     fake: Any = World()
-    visit = DomainVisit(
-        domain="a.example", limits=CrawlLimits(), fetch=fake.fetch, resolver=fake, pins=Pins(None), blocks=fake.lists,
-        pace=Throttle(1_000.0, 1),
+    shown = b"<a href=%s></a>" if kind is DomainVisit else b"<img src=%s>"
+    visit = kind(
+        domain="a.example", limits=CrawlLimits(objects=9), fetch=fake.fetch, resolver=fake, pins=Pins(None),
+        blocks=fake.lists, pace=Throttle(1_000.0, 1),
     )  # fmt: skip
     result = asyncio.run(visit.run())
-    assert (result.outcome, result.url, asked) == ended
+    rows = result.objects and len(result.objects)
+    assert (result.outcome, result.url or rows, list(dict.fromkeys(asked))) == (outcome, kept, asked_for)
 
 
 def test_other_visits_go_on_while_a_page_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
