@@ -14,7 +14,7 @@ export PATH := $(CURDIR)/.venv/bin:$(CACHE)/uv/bin:$(HOME)/.cargo/bin:$(PATH):/u
 OUT ?= demo
 FOR ?= 60
 
-.PHONY: help setup debug-client demo fleet-demo check test soak fuzz bench clean
+.PHONY: help setup debug-client demo fleet-demo check test soak studies fuzz bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -38,9 +38,12 @@ test: setup ## All tests: check, Rust tests, contract tests, the lab (CI runs th
 	@scripts/browser
 	@scripts/test
 
-soak: setup ## Every cell of every sweep, many kills (hours; resumes; FRESH=1 starts over)
+soak: setup ## Every cell of every sweep, many kills (2 to 3 hours; resumes; FRESH=1 starts over)
 	@scripts/browser
 	@scripts/test --soak
+
+studies: setup ## Each study that is shipped, whole, against its expected values (3 hours; resumes)
+	@scripts/test --studies
 
 fuzz: setup ## Fuzz our parsers of strangers' bytes (FOR=60 seconds each; needs Rust's nightly)
 	@scripts/fuzz "$(FOR)"

@@ -9,7 +9,7 @@ of them. Quick cells reach each branch and each cause at least once, in a few se
             ...
 
 `make check` leaves out what is marked `thorough` (simulations, kills, tests that start many programs). Examples of a
-property are the same ones each time, and in `make soak` new ones, fifty times as many.
+property are the same ones each time, and in `make soak` new ones, twenty times as many.
 
     @settings(max_examples=examples(30))
     @given(...)
@@ -69,5 +69,5 @@ def cells(
 
 
 def examples(count: int) -> int:
-    """How many examples of a property Hypothesis tries: `count`, in `make soak` fifty times as many."""
-    return 50 * count if hypothesis.settings.get_current_profile_name() == SOAK else count
+    """How many examples of a property Hypothesis tries: `count`, in `make soak` twenty times as many."""
+    return 20 * count if hypothesis.settings.get_current_profile_name() == SOAK else count

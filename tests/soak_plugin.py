@@ -102,7 +102,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # A busy machine is slow at any example: no deadline, and slow generation is not a fault of the test.
     slow = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
     hypothesis.settings.register_profile("quick", max_examples=20, derandomize=True, **slow)
-    hypothesis.settings.register_profile(SOAK, max_examples=2000, **slow)
+    hypothesis.settings.register_profile(SOAK, max_examples=400, **slow)
     hypothesis.settings.load_profile(SOAK if soak else "quick")
     path = config.getoption("--soak-results")
     if path is None or hasattr(config, "workerinput"):

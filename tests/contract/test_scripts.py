@@ -30,7 +30,7 @@ class Checkout:
             self.program(name if "/" in name else f"bin/{name}", "")
         (folder / "bin" / "id").write_text("#!/bin/bash\necho 0\n")
         (folder / "bin" / "id").chmod(0o755)
-        for name in ("bash", "dirname", "env", "mktemp", "rm"):
+        for name in ("bash", "cat", "dirname", "env", "mkdir", "mktemp", "rm"):
             (folder / "bin" / name).symlink_to(shutil.which(name) or name)
 
     def program(self, name: str, body: str) -> None:
@@ -96,9 +96,25 @@ def test_a_soak_runs_all_tiers_resumes_and_starts_anew(checkout: Checkout) -> No
     done, calls = checkout.run("--soak")
     assert done.returncode == 1 and names(calls) == ["cargo", *4 * ["pytest"]]
     assert all("--soak --soak-results soak/results.jsonl" in call for call in calls[1:])
+    assert sum(call.endswith(" tests/fleet") for call in calls) == 1
     assert results.exists()
     checkout.run("--soak", FRESH="1")
     assert not results.exists()
+
+
+def test_a_fleet_that_fails_beside_the_rest_of_a_soak_fails_it(checkout: Checkout) -> None:
+    checkout.program("bin/pytest", "[[ $* == *' tests/fleet' ]] && echo it failed && exit 1; exit 0")
+    done, _ = checkout.run("--soak")
+    assert done.returncode == 1 and "it failed" in done.stdout
+    assert [line.partition("s  ")[2] for line in done.stdout.splitlines() if line.endswith("(failed)")] == [
+        "fleet, begun beside them (failed)"
+    ]
+
+
+def test_whole_studies_have_a_verb_of_their_own(checkout: Checkout) -> None:
+    done, calls = checkout.run("--studies")
+    assert done.returncode == 0 and names(calls) == ["pytest"]
+    assert "--soak-results soak/results.jsonl" in calls[0] and "-k test_each_study_whole" in calls[0]
 
 
 def test_an_ordinary_user_is_root_for_the_lab_only(checkout: Checkout) -> None:

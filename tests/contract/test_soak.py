@@ -112,7 +112,7 @@ def test_long():
     done.assert_outcomes(passed=5, failed=1, skipped=1, deselected=7)
     assert (ran.count("n"), ran.count("d"), ran.count("t")) == (8, 20, 1)
     _, ran = run(checkout, "--soak", "-k", "test_number_named")
-    assert ran.count("n") == 400
+    assert ran.count("n") == 160
 
 
 def test_it_resumes_with_the_same_sources_only(checkout: pytest.Pytester) -> None:

@@ -106,7 +106,7 @@ def test_no_as_gets_more_than_its_budget(worlds: list[World], tmp_path: Path, re
     budget_mb = repeats(quick=6, soak=20)
     generator, campaign = random.Random(20), Campaign(worlds, tmp_path, budget_mb)
     before, most = campaign.sent(), budget_mb * 1_000_000
-    for kill in range(repeats(quick=1, soak=20)):
+    for kill in range(repeats(quick=1, soak=8)):
         child: Any = campaign.start(0)
         begun = time.time()
         until = time.monotonic() + 60

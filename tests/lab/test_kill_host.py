@@ -54,7 +54,7 @@ def processes(host: Host) -> dict[int, str]:
 @cells("cell", every=range(4), quick=[0])
 def test_any_part_is_killed_at_a_random_moment(host: Host, isolation: str, cell: int, repeats: Repeats) -> None:
     seed = int(os.environ.get(SEED, cell))
-    generator, wanted = random.Random(f"{seed} {isolation}"), repeats(quick=1, soak=50)
+    generator, wanted = random.Random(f"{seed} {isolation}"), repeats(quick=1, soak=15)
     iterations = repeats(quick=2, soak=6)
     planned, before = iterations * PER_ITERATION, host.world.fingerprint()
     host.campaign(isolation, iterations=iterations)

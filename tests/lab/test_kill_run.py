@@ -158,9 +158,9 @@ def victims(alive: Mapping[int, str], generator: random.Random) -> list[tuple[in
 @pytest.mark.soak  # test_kill_host hits any part of a campaign on a host, test_kill_parts each part of one in a lab
 @pytest.mark.parametrize("cell", range(12))
 def test_any_part_is_killed_at_a_random_moment(world: Any, cell: int, iterations: int, repeats: Repeats) -> None:
-    """SIGKILL of any process of the campaign, or of two at once. With `test_kill_host`, 1,000 kills in `make soak`."""
+    """SIGKILL of any process of the campaign, or of two at once. With `test_kill_host`, 300 kills in `make soak`."""
     seed = int(os.environ.get(SEED, cell))
-    generator, host, wanted = random.Random(seed), Host(world), repeats(quick=2, soak=50)
+    generator, host, wanted = random.Random(seed), Host(world), repeats(quick=2, soak=15)
     out, hits, commands = world.folder / "out", Counter[str](), 0
     print(f"to repeat: {SEED}={seed}")
     while hits.total() < wanted:
@@ -225,7 +225,7 @@ def wait_for_download(child: subprocess.Popen[str], out: Path, since: float) -> 
 
 @cells("whose", every=["its own lab", "a lab that was up"], quick=["its own lab"])
 def test_killed_at_random_moments(world: Any, whose: str, iterations: int, repeats: Repeats) -> None:
-    planned, wanted = PER_ITERATION * iterations, repeats(quick=2, soak=20)
+    planned, wanted = PER_ITERATION * iterations, repeats(quick=2, soak=10)
     host = Host(world)
     up = whose == "a lab that was up"
     if up:

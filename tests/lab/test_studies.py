@@ -1,4 +1,4 @@
-"""Studies on real kernels: a few cells of each that is shipped, and whole studies in `make soak`.
+"""Studies on real kernels: a few cells of each that is shipped, and whole studies in `make studies`.
 
 A flow that the host disturbed is void, so what is left has to be right; where most of them are void, a test is skipped.
 """
@@ -120,7 +120,7 @@ def test_each_study(name: str, how: str, lab: Lab, tmp_path: Path) -> None:
 @pytest.mark.timeout(5 * 3600)  # fct-competing takes 2.5 hours, page-windows one
 @pytest.mark.parametrize("name", sorted(NAMES, key=lambda name: name != "fct-competing"))
 def test_each_study_whole(name: str, lab_host: Path, soak_folder: Path) -> None:
-    """What a killed soak has made of it is resumed; what is wrong is made again."""
+    """What a killed run has made of it is resumed; what is wrong is made again. `make studies`, not `make soak`."""
     try:
         check_study(load(SHIPPED / f"{name}.toml"), soak_folder / name)
     except Exception:

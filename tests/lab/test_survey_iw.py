@@ -261,10 +261,10 @@ def test_kills_lose_nothing(lab: Lab, tmp_path: Path, repeats: Repeats) -> None:
     ]
     argv = [*UPSHIFT, "survey", "iw", "-o", str(out), *CONTACT, "--json", *map(str, arguments)]
     chance = random.Random(1)
-    kills = repeats(quick=3, soak=100)
+    kills = repeats(quick=3, soak=20)
     for _ in range(kills):
         child = lab.place("V").start(argv, stdout=tmp_path / "stdout", stderr=tmp_path / "stderr")
-        time.sleep(chance.uniform(0.3, 2.5 if kills < 10 else 1.5))  # 100 kills should meet a survey that still runs
+        time.sleep(chance.uniform(0.3, 2.5 if kills < 10 else 1.5))  # many kills should meet a survey that still runs
         os.kill(child.pid, signal.SIGKILL)
         child.wait(10)
     survey(lab, out, *arguments)
