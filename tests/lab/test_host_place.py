@@ -260,6 +260,19 @@ def test_the_host_forwards_nothing_else(world: World) -> None:
     assert "counter packets 0 " in world.sh("lan", "nft list ruleset")
 
 
+def test_what_the_host_forwarded_before_it_forwards_still(world: World) -> None:
+    """A host with containers forwards IPv4, and IPv6 only from now on."""
+    world.sh("host", "sysctl -qw net.ipv4.conf.all.forwarding=1")
+    try:
+        world.host(f"""
+            lan = {world._entries["lan"]!r}
+            with place():
+                subprocess.run([*lan, "ping", "-c1", "-W2", "198.18.1.1"], check=True, stdout=subprocess.DEVNULL)
+            """)
+    finally:
+        world.sh("host", "sysctl -qw net.ipv4.conf.all.forwarding=0")
+
+
 def test_ipv6_where_the_host_can_forward_it(world: World) -> None:
     if not Path("/proc/sys/net/ipv6/conf/all/force_forwarding").exists():
         pytest.skip("this kernel has no force_forwarding (Linux 6.17)")

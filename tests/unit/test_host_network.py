@@ -103,10 +103,10 @@ def test_firewalls_that_drop_forwarded_packets_are_named() -> None:
 def test_rules_forward_nothing_else_where_forwarding_was_off() -> None:
     link = choose_link((), ipv6=True, rng=random.Random(1))
     allowed = parse_prefixes("198.18.4.0/24,fd00:198:18:4::/64", where="test")
-    ours = host_table("t", link=link, interface="upsX", uplink="eth0", only_ours=True, allowed=allowed)
-    theirs = host_table("t", link=link, interface="upsX", uplink="eth0", only_ours=False, allowed=allowed)
+    ours = host_table("t", link=link, interface="upsX", uplink="eth0", only_ours=["ipv6"], allowed=allowed)
+    theirs = host_table("t", link=link, interface="upsX", uplink="eth0", only_ours=[], allowed=allowed)
     rest = 'iifname "eth0" oifname != "ups*" drop'
-    assert rest in ours and rest not in theirs
+    assert f"    meta nfproto ipv6 {rest}\n" in ours and f"ipv4 {rest}" not in ours and rest not in theirs
     assert f'ip saddr {link.inner4.ip} oifname "eth0" masquerade' in ours
     assert f"ip6 saddr {link.inner6.ip if link.inner6 else None} oifname" in ours
     assert f'ip saddr {link.prober4} oifname "eth0" masquerade' in ours

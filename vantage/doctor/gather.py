@@ -190,7 +190,7 @@ def try_translation() -> str | None:
     """Loads the rules that a campaign's namespace uses."""
     link = choose_link((), ipv6=True, rng=random.Random(0))
     table = "upshift_probe"
-    text = host_table(table, link=link, interface="ups0", uplink="eth0", only_ours=True, allowed=ANYWHERE)
+    text = host_table(table, link=link, interface="ups0", uplink="eth0", only_ours=("ipv4", "ipv6"), allowed=ANYWHERE)
     return try_privately(("nft", "-f", "-"), stdin=text)
 
 

@@ -121,7 +121,8 @@ class CampaignNamespace:
         self._undo_log.add(steps)
 
         # The table first: the host must never forward for others.
-        text = host_table(table, link=link, interface=self._outer, uplink=name, only_ours=bool(flags), allowed=allowed)
+        switched_on = [flag.split("/")[1] for flag in flags]  # ipv4, ipv6
+        text = host_table(table, link=link, interface=self._outer, uplink=name, only_ours=switched_on, allowed=allowed)
         self._undo_log.run(("nft", "-f", "-"), stdin=text).check(
             doing="setting up address translation (see upshift doctor)"
         )

@@ -217,7 +217,7 @@ INTERFACE_PREFIX = "ups"
 
 
 def host_table(
-    table: str, *, link: Link, interface: str, uplink: str, only_ours: bool, allowed: Sequence[IPNetwork]
+    table: str, *, link: Link, interface: str, uplink: str, only_ours: Iterable[str], allowed: Sequence[IPNetwork]
 ) -> str:
     """Rules in the host: translate packets from the namespace and forward them to the uplink only.
 
@@ -230,15 +230,18 @@ def host_table(
         interface: the host's end of the pair.
         uplink: the host's interface to the Internet.
         allowed: what a prober in the namespace may contact.
-        only_ours: forwarding was off on the uplink before; then nothing else that arrives there is forwarded, save to
-            another place's interface, which its own table judges: a packet has to pass all tables.
+        only_ours: `ipv4` and `ipv6`, where forwarding of it was off on the uplink before; then nothing else of it that
+            arrives there is forwarded, save to another place's interface, which its own table judges: a packet has to
+            pass all tables. What the host forwarded before (for its containers) it forwards still.
     """
     probers = [f"ip saddr {link.prober4}"] + ([f"ip6 saddr {link.prober6}"] if link.prober6 else [])
     sources = [f"ip saddr {link.inner4.ip}"] + ([f"ip6 saddr {link.inner6.ip}"] if link.inner6 else []) + probers
     translate = "\n".join(f'    {source} oifname "{uplink}" masquerade' for source in sources)
     jumps = "\n".join(f"    {source} jump prober" for source in probers)
     reach = "\n".join(f"    {_family(prefix.version)} daddr {prefix} return" for prefix in allowed)
-    rest = f'    iifname "{uplink}" oifname != "{INTERFACE_PREFIX}*" drop\n' if only_ours else ""
+    rest = "".join(
+        f'    meta nfproto {family} iifname "{uplink}" oifname != "{INTERFACE_PREFIX}*" drop\n' for family in only_ours
+    )
     return f"""table inet {table} {{
   counter {INVALID} {{ }}
   chain postrouting {{
