@@ -328,6 +328,24 @@ def test_host_isolation_changes_and_restores_the_host(world: World) -> None:
     assert "is changing this host's settings" in printed[3]
 
 
+def test_another_gateway_that_came_meanwhile_stays(world: World) -> None:
+    """By a lease, or by hand: of the route only the attributes are as before."""
+    printed = world.host("""
+        def routes():
+            return subprocess.run(["ip", "route", "show", "default"], capture_output=True, text=True).stdout
+
+        for wanted in (None, "131072"):
+            with place(isolation="host") as here:
+                here.apply([RouteAttribute(name="window", value=wanted)])
+                here.run(["ip", "route", "replace", "default", "via", "198.18.0.7", "dev", "eth0"])
+                here.apply([RouteAttribute(name="window", value=wanted)])
+                assert ("window" in routes()) is (wanted is not None)
+            print(routes().strip())
+            subprocess.run(["ip", "route", "replace", "default", "via", "198.18.0.1", "dev", "eth0"], check=True)
+        """).splitlines()
+    assert printed == ["default via 198.18.0.7 dev eth0"] * 2
+
+
 def test_host_wide_settings_are_the_kernel_s_and_no_namespace_s(world: World) -> None:
     """The quirk `host-wide-settings`: this host is a namespace, in which the kernel shows them and refuses changes."""
     printed = world.host("""

@@ -148,8 +148,8 @@ def test_names_of_settings_stay_below_their_folder() -> None:
 def test_present_values_are_noted_before_a_change() -> None:
     steps = undo_steps([Sysctl(name="net.ipv4.tcp_sack", value="0"), RouteAttribute(name="window", value="1")])
     assert steps[0].name == "net.ipv4.tcp_sack" and steps[0].value in {"0", "1"}
-    assert {step.kind for step in steps[1:]} <= {"route"}
-    assert undo_steps([RouteAttribute(name="window", value="1")], routes=False) == []
+    assert [(step.kind, step.name) for step in steps[1:]] == [("attribute", "-4 window"), ("attribute", "-6 window")]
+    assert undo_steps([RouteAttribute(name="window", value="1")], known={"-4 window", "-6 window"}) == []
 
 
 def test_reach_is_required_and_stays_within_the_environment() -> None:

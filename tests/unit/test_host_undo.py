@@ -12,6 +12,7 @@ from core.errors import PlaceError
 from core.system.process import start_time_ticks
 from vantage.host import undo
 from vantage.host.undo import UndoPlan, UndoStep
+from vantage.linux.namespace import parse_route
 
 US = (os.getpid(), start_time_ticks(os.getpid()) or 0)
 NOBODY = (os.getpid(), 1)
@@ -125,5 +126,5 @@ def test_what_cannot_be_undone_stays_noted_with_the_reason(tmp_path: Path, monke
         ),
     ],
 )
-def test_routes_are_noted_as_ip_takes_them(line: str, plain: str) -> None:
-    assert undo.plain_route(line) == plain
+def test_routes_are_read_as_ip_takes_them(line: str, plain: str) -> None:
+    assert " ".join(parse_route(line)) == plain

@@ -33,7 +33,7 @@ from vantage.host.network import (
     listed_nameservers,
     read_json,
 )
-from vantage.host.undo import UndoStep, plain_route
+from vantage.host.undo import UndoStep
 from vantage.host.undo_log import UndoLog
 from vantage.linux import cpu, sysctls
 from vantage.linux import environment as host_environment
@@ -185,8 +185,7 @@ class HostPlace:
         """
         with self._lock:
             if self._namespace is None:
-                routes_recorded = any(step.kind == "route" for step in self._undo_log.steps)
-                self._undo_log.add(undo_steps(settings, routes=not routes_recorded))
+                self._undo_log.add(undo_steps(settings, known={step.name for step in self._undo_log.steps}))
             self._settings.apply(settings)
 
     def limit_settings(self, names: Collection[str]) -> None:
@@ -298,10 +297,10 @@ def require_capabilities() -> None:
         )
 
 
-def undo_steps(settings: Sequence[Setting], *, routes: bool = True) -> list[UndoStep]:
-    """Steps that restore this host's settings to their present values; `routes` is for the first time only.
+def undo_steps(settings: Sequence[Setting], *, known: Collection[str] = ()) -> list[UndoStep]:
+    """Steps that restore this host's settings to their present values; `known`: names that have one.
 
-    Reading the routes again would return our own changes.
+    Of a route only attributes are restored: the host may have got another gateway meanwhile.
     """
     steps = []
     for setting in settings:
@@ -309,8 +308,11 @@ def undo_steps(settings: Sequence[Setting], *, routes: bool = True) -> list[Undo
             value = sysctls.read(setting.name)
             if value is not None:  # the kernel will refuse an unknown one
                 steps.append(UndoStep(kind="sysctl", name=setting.name, value=value))
-    if routes and any(isinstance(setting, RouteAttribute) for setting in settings):
-        for family in ("-4", "-6"):
-            text = process.run(("ip", family, "route", "show", "default")).stdout
-            steps += [UndoStep(kind="route", name=family, value=plain_route(line)) for line in text.splitlines()]
+    attributes = [setting.name for setting in settings if isinstance(setting, RouteAttribute)]
+    for family in ("-4", "-6"):
+        if names := [name for name in attributes if f"{family} {name}" not in known]:
+            route = linux.first_route(process.run, family)
+            for name in names:
+                value = linux.attribute_of(route, name) or ""
+                steps.append(UndoStep(kind="attribute", name=f"{family} {name}", value=value))
     return steps

@@ -18,13 +18,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from core.domain import RouteAttribute
 from core.errors import PlaceError, UsageError
 from core.files import disk
 from core.files.config import read_json
 from core.files.disk import take_lock
 from core.system.process import run, start_time_ticks
 from vantage.linux import sysctls
-from vantage.linux.namespace import parse_route
+from vantage.linux.namespace import first_route, with_attributes
 from vantage.linux.offloads import set_features
 
 RUN = Path("/run")
@@ -40,9 +41,10 @@ class UndoStep:
 
     Attributes:
         kind: `sysctl` (write `value` to `name`), `link` (delete the interface `name`), `table` (delete the nftables
-            table `name`), `route` (replace by the line `value` as `ip route show` printed it; `name` is `-4` or `-6`),
-            `routes` (delete those that `value` selects, `dev DEVICE proto NUMBER`; `name` likewise), or `feature`
-            (switch the offload `value` of interface `name` on).
+            table `name`), `attribute` (of the default route, whichever the host has by then; `name` is family and
+            attribute, e.g. `-4 window`; without a value it is removed), `routes` (delete those that `value` selects,
+            `dev DEVICE proto NUMBER`; `name` is `-4` or `-6`), or `feature` (switch the offload `value` of interface
+            `name` on).
         shared: other places on this host may need the change too; the last of them undoes it.
     """
 
@@ -251,10 +253,12 @@ def undo_step(step: UndoStep) -> None:
             done = run(("nft", "delete", "table", family, name))
             if done.returncode != 0 and "No such file or directory" not in done.stderr:
                 done.check(doing=f"removing the nftables table {name}")
-        case "route":
-            present = run(("ip", step.name, "route", "show")).stdout
-            if step.value not in map(plain_route, present.splitlines()):
-                run(("ip", step.name, "route", "replace", *step.value.split())).check(doing=f"restoring {step.value!r}")
+        case "attribute":
+            family, _, name = step.name.partition(" ")
+            route = first_route(run, family)
+            wanted = with_attributes(route, [RouteAttribute(name=name, value=step.value or None)]) if route else ()
+            if wanted != route:
+                run(("ip", family, "route", "change", *wanted)).check(doing=f"restoring {' '.join(wanted)!r}")
         case "routes":
             done = run(("ip", step.name, "route", "flush", *step.value.split()))
             if done.returncode != 0 and _has_link(step.value.split()[1]):
@@ -267,11 +271,6 @@ def undo_step(step: UndoStep) -> None:
                     raise
         case _:
             raise PlaceError(f"unknown kind of change {step.kind!r}")
-
-
-def plain_route(line: str) -> str:
-    """A line of `ip route show` without its state, as `ip route replace` takes it."""
-    return " ".join(parse_route(line))
 
 
 def _has_link(name: str) -> bool:

@@ -112,7 +112,7 @@ class UndoLog:
 
     def _record(self, steps: Iterable[UndoStep]) -> None:
         def key(step: UndoStep) -> tuple[str, ...]:
-            return (step.kind, step.name, step.value if step.kind in {"route", "feature"} else "")
+            return (step.kind, step.name, step.value if step.kind == "feature" else "")
 
         known = {key(step) for step in self._plan.steps}
         new = tuple(step for step in steps if key(step) not in known)

@@ -138,9 +138,8 @@ def read_routes(run: Run, destinations: Sequence[str]) -> dict[tuple[str, str], 
     for destination in destinations:
         families = ("-4", "-6") if destination == "default" else ("-6",) if ":" in destination else ("-4",)
         for family in families:
-            listed = run(["ip", "-o", family, "route", "show", "exact", destination]).stdout.splitlines()
-            if listed:
-                routes[family, destination] = parse_route(listed[0])
+            if route := first_route(run, family, destination):
+                routes[family, destination] = route
     if not routes:
         raise PlaceError(f"no route to {' or '.join(destinations)}", remedy="see: ip route")
     return routes
@@ -179,11 +178,22 @@ def parse_route(line: str) -> Route:
     return tuple(words)
 
 
+def first_route(run: Run, family: str, destination: str = "default") -> Route:
+    """The route that the kernel prefers (`family` is -4 or -6): settings are of that one. Empty if there is none."""
+    listed = run(["ip", "-o", family, "route", "show", "exact", destination]).stdout.splitlines()
+    return parse_route(listed[0]) if listed else ()
+
+
+def attribute_of(route: Route, name: str) -> str | None:
+    """The value of a route's attribute; None if it has none."""
+    # The first word is the destination, which cannot be mistaken for an attribute's name.
+    return route[route.index(name, 1) + 1] if name in route[1:] else None
+
+
 def with_attributes(route: Route, attributes: Sequence[RouteAttribute]) -> Route:
     """The route with these attributes set or removed; all others stay."""
     words = list(route)
     for attribute in attributes:
-        # The first word is the destination, which cannot be mistaken for an attribute's name.
         if attribute.name in words[1:]:
             place = words.index(attribute.name, 1)
             del words[place : place + 2]
