@@ -191,6 +191,15 @@ def test_a_calibration_that_failed_or_is_missing_or_unreadable_is_unknown(tmp_pa
     for text, said in (
         ("{", "ceilings.json cannot be used: this is not valid JSON"),
         (json.dumps(document | {"schema": 1}), "ceilings.json is of another version of Upshift (schema 1, not 2)"),
+        # Damaged by hand.
+        (json.dumps(document | {"clients": []}), "ceilings.json cannot be used: field clients: "),
+        (json.dumps(document | {"clients": {"quiche": 3}}), "ceilings.json cannot be used: field clients.quiche: "),
+        (
+            json.dumps(document | {"clients": {"quiche": {"versions": {}}}}),
+            "ceilings.json cannot be used: field clients.q",
+        ),
+        (json.dumps(document | {"circumstances": None}), "ceilings.json cannot be used: field circumstances: "),
+        (json.dumps(document | {"busy_share": "much"}), "ceilings.json cannot be used: field busy_share: "),
     ):
         path.write_text(text)
         [reason] = stored.unknown(stored.present([QUICHE], path=path, now=NOW), ["quiche"]).values()

@@ -16,7 +16,7 @@ from typing import Any
 
 import core
 from core.errors import UsageError
-from core.files.config import read_json
+from core.files.config import build, read_json
 from core.files.disk import write_json
 from core.files.ladder import PacketForm, Transfer, fastest, first_drops
 from core.system.place import Program
@@ -159,6 +159,21 @@ def save(
     write_json(path, document)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KeptClient:
+    versions: Mapping[str, str | None]
+    fault: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """What the doctor reads of `ceilings.json`, in which somebody may have written."""
+
+    circumstances: Mapping[str, str | None]
+    clients: Mapping[str, _KeptClient]
+    busy_share: float
+
+
 def present(clients: Iterable[Program], *, path: Path, now: Circumstances) -> dict[str, Any] | None:
     """The stored calibration, with `stale` for each client: why its ceiling is no longer valid (empty: it is).
 
@@ -168,15 +183,18 @@ def present(clients: Iterable[Program], *, path: Path, now: Circumstances) -> di
         return None
     try:
         document = dict(read_json(path))
+        if (schema := document.get("schema")) != SCHEMA:
+            fault = f"{FILE_NAME} is of another version of Upshift (schema {schema}, not {SCHEMA})"
+            return {"clients": {}, "fault": fault}
+        kept = build(document, _Kept, where=FILE_NAME)
     except UsageError as error:
         return {"clients": {}, "fault": f"{FILE_NAME} cannot be used: {error.what}"}
-    if (schema := document.get("schema")) != SCHEMA:
-        return {"clients": {}, "fault": f"{FILE_NAME} is of another version of Upshift (schema {schema}, not {SCHEMA})"}
-    shared = changes(document.get("circumstances", {}), asdict(now))
+    shared = changes(kept.circumstances, asdict(now))
     versions = {client.name: client.versions() for client in clients}
+    document["busy_share"] = kept.busy_share
     document["clients"] = {
-        name: {**entry, "stale": [*shared, *changes(entry.get("versions", {}), versions.get(name, {}))]}
-        for name, entry in document.get("clients", {}).items()
+        name: {**document["clients"][name], "stale": [*shared, *changes(entry.versions, versions.get(name, {}))]}
+        for name, entry in kept.clients.items()
     }
     return document
 
