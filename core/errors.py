@@ -17,6 +17,7 @@ sysexits.h) may be. A failed download is not an exception: it is a record with a
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -111,6 +112,26 @@ def not_installed(module: str, extra: str | None, *, where: str) -> UsageError:
 def unreadable(error: OSError) -> str:
     """Why a file cannot be opened or read, as `what` of a UsageError."""
     return "file not found" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()
+
+
+_REMEDIES = {
+    errno.ENOSPC: "free some space there, then run the same command again",
+    errno.EDQUOT: "free some space there, then run the same command again",
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "use another one, or change its permissions"),
+    **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP), "name another one"),
+}
+"""File errors that any command may have -> remedy; any other OSError is a bug of ours."""
+
+
+def file_error(error: OSError) -> UpshiftError | None:
+    """The error for a file that cannot be read or written; a full disk is a fault of the host. None: a bug of ours."""
+    if (remedy := _REMEDIES.get(error.errno or 0)) is None:
+        return None
+    kind = PlaceError if error.errno in {errno.ENOSPC, errno.EDQUOT} else UsageError
+    what = (error.strerror or str(error)).lower()
+    if error.filename is None:
+        return kind(what, remedy=remedy.replace(" there", ""))
+    return kind(what, where=str(error.filename), remedy=remedy)
 
 
 def nearest(wrong: str, known: Iterable[str]) -> str | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.evidence import Inspection, inspect_campaign
 from analysis.evidence.sources import inspect_capture
-from core.errors import AskedToStopError, PlaceError, UpshiftError, UsageError
+from core.errors import AskedToStopError, PlaceError, UpshiftError, UsageError, file_error
 from core.files import disk
 from core.files.disk import check_free, check_room
 from core.system import signals
@@ -151,7 +151,8 @@ def reported(
             reporter.end(State.STOPPED, STOP)
             raise
         except Exception as error:
-            reporter.end(State.FAILED, error.sentence() if isinstance(error, UpshiftError) else repr(error))
+            known = file_error(error) if isinstance(error, OSError) else error
+            reporter.end(State.FAILED, known.sentence() if isinstance(known, UpshiftError) else repr(error))
             raise
 
 

@@ -5,7 +5,6 @@ One table says where each command lives; `upshift --help` answers from it withou
 
 from __future__ import annotations
 
-import errno
 import gc
 import importlib
 import io
@@ -24,10 +23,9 @@ import upshift
 from core.errors import (
     AskedToStopError,
     IncompleteError,
-    PlaceError,
     UnusableError,
     UpshiftError,
-    UsageError,
+    file_error,
     nearest,
     not_installed,
 )
@@ -146,24 +144,6 @@ def root(
     """How much faster do downloads get, from here, to those servers, when a transport option changes?"""
 
 
-_REMEDIES = {
-    errno.ENOSPC: "free some space there, then run the same command again",
-    errno.EDQUOT: "free some space there, then run the same command again",
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "use another one, or change its permissions"),
-    **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP), "name another one"),
-}
-"""File errors that any command may have -> remedy; any other OSError is a bug of ours."""
-
-
-def _file_error(error: OSError) -> UpshiftError:
-    """The error for a file that cannot be read or written; a full disk is a fault of the host."""
-    kind = PlaceError if error.errno in {errno.ENOSPC, errno.EDQUOT} else UsageError
-    what, remedy = (error.strerror or str(error)).lower(), _REMEDIES[error.errno or 0]
-    if error.filename is None:
-        return kind(what, remedy=remedy.replace(" there", ""))
-    return kind(what, where=str(error.filename), remedy=remedy)
-
-
 _RESUMED = (
     ("run",),
     ("demo",),
@@ -244,9 +224,8 @@ def answer() -> None:
             _say_how_to_go_on()
         raise SystemExit(error.exit_code) from None
     except OSError as error:
-        if error.errno not in _REMEDIES:
+        if (fault := file_error(error)) is None:
             raise
-        fault = _file_error(error)
         print(f"upshift: {fault.sentence()}", file=sys.stderr)  # noqa: T201
         raise SystemExit(fault.exit_code) from None
     except ModuleNotFoundError as error:

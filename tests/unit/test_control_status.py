@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import socket
@@ -33,6 +34,7 @@ from downloader.schedule.schedule import State
 from tests.command import upshift
 from tests.unit.analysis_factory import make_download as download
 from upshift import cli
+from upshift.campaign import reported
 
 HOSTILE = 'www.a"\\\n.example'
 
@@ -393,6 +395,14 @@ def test_a_start_that_fails_is_told_by_the_last_status(tmp_path: Path) -> None:
     found = control_status.read_status(tmp_path)
     assert (found.activity.state, found.activity.reason) == (State.FAILED, "eth0: no such interface")
     assert found.progress == status().progress
+
+
+def test_a_full_disk_is_told_as_on_the_command_line(tmp_path: Path) -> None:
+    write(tmp_path, status(campaign="c"))
+    with pytest.raises(OSError, match="No space"), reported(tmp_path, "c", None):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "DIR/campaign.json")
+    said = "DIR/campaign.json: no space left on device; free some space there, then run the same command again"
+    assert control_status.read_status(tmp_path).activity.reason == said
 
 
 def test_whether_a_process_works_in_a_folder(tmp_path: Path) -> None:
