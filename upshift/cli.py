@@ -12,6 +12,7 @@ import os
 import shlex
 import shutil
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -204,14 +205,18 @@ class _WithoutPandas:
 def main() -> None:
     """Runs the command line; turns our errors into one sentence and an exit code.
 
-    Exit codes: 0 done, 1 finished with failures that matter, 2 wrong use, 3 host too noisy, 75 a fault of the host that
-    a retry may mend, 130 stopped by a signal or as asked.
+    Exit codes: 0 done, 1 finished with failures that matter, 2 wrong use, 3 host too noisy, 70 a bug of ours, with its
+    traceback, 75 a fault of the host that a retry may mend, 130 stopped by a signal or as asked.
     """
     signals.install()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a locale without UTF-8 has no dash of an interval
         sys.stdout.reconfigure(errors="replace")
     sys.meta_path.insert(0, _WithoutPandas())
-    answer()
+    try:
+        answer()
+    except Exception:
+        traceback.print_exc()
+        raise SystemExit(os.EX_SOFTWARE) from None  # Python's own would be 1: finished, but ...
 
 
 def answer() -> None:

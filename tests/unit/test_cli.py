@@ -177,6 +177,16 @@ def test_exit_codes(raised: str, code: int) -> None:
     assert ("to resume: " in done.stderr) is (code in (1, 130) and not raised.startswith("UnusableError"))
 
 
+def test_a_bug_is_no_result() -> None:
+    """1 means finished: of `compare`, that something got worse; and the service of a campaign does not try it again."""
+    program = "import sys\nfrom upshift import cli\ndef app(**_): {}['x']\ncli.app = app\ncli.main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == os.EX_SOFTWARE and done.stderr.endswith("KeyError: 'x'\n")
+    role = Path(cli.__file__).parents[1] / "ansible/roles/vantage"
+    unit = (role / "templates/upshift-campaign@.service.j2").read_text(encoding="utf-8")
+    assert "\nRestart=on-failure\n" in unit and "\nRestartPreventExitStatus=1 2\n" in unit
+
+
 def test_a_missing_extra_is_one_sentence() -> None:
     error = cli.missing_extra(ModuleNotFoundError(name="matplotlib"), "tables")
     assert "matplotlib" in error.sentence()
