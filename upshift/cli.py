@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import importlib
 import io
+import itertools
 import os
 import shlex
 import shutil
@@ -26,6 +27,7 @@ from core.errors import (
     IncompleteError,
     UnusableError,
     UpshiftError,
+    UsageError,
     file_error,
     nearest,
     not_installed,
@@ -120,7 +122,18 @@ class LazyGroup(TyperGroup):
         if args[0] not in COMMANDS and not args[0].startswith("-") and (meant := nearest(args[0], COMMANDS)):
             ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
         name, command, rest = super().resolve_command(ctx, args)
+        if name != "lab":  # programs that run there may want one
+            _refuse_empty(rest)
         return (name, load(name), rest) if name is not None and name in COMMANDS else (name, command, rest)
+
+
+def _refuse_empty(arguments: Sequence[str]) -> None:
+    """Raises UsageError for an empty argument: as a path it would be the present folder."""
+    for before, word in itertools.pairwise(("", *arguments)):
+        option, equals, value = word.partition("=")
+        if not word or (option.startswith("--") and equals and not value):
+            remedy = "give a value; if it is a variable of the shell, that is not set"
+            raise UsageError("an argument is empty", where=option or before or None, remedy=remedy)
 
 
 app = typer.Typer(

@@ -148,6 +148,20 @@ def test_wrong_use_is_exit_code_2() -> None:
     assert (within.returncode, within.stdout, within.stderr) == (2, done.stdout, done.stderr)
 
 
+@pytest.mark.parametrize("words", [("--out", ""), ("--out=",)])
+def test_an_empty_path_is_not_this_folder(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--out "$RESULTS"` of a variable that is not set."""
+    monkeypatch.chdir(tmp_path)
+    done = upshift("inspect", "none", *words)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "upshift: --out: an argument is empty; give a value; if it is a variable of the shell, that is not set\n",
+    )
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("raised", "code"),
     [
