@@ -29,9 +29,9 @@ PROGRAM = "import typer; from upshift.commands.doctor import doctor; typer.run(d
 LATE_S = 0.1
 
 
-def run_doctor(state: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_doctor(state: Path, *arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, **module_environment(), "UPSHIFT_STATE_DIR": str(state)}
-    argv = [sys.executable, "-c", PROGRAM, *arguments]
+    argv = [*prefix, sys.executable, "-c", PROGRAM, *arguments]
     return subprocess.run(argv, capture_output=True, text=True, env=env, timeout=120)
 
 
@@ -57,6 +57,15 @@ def test_a_campaign_has_a_verdict_of_its_own(tmp_path: Path) -> None:
     assert document["uplink"] == {"fault": document["uplink"]["fault"], "name": None, "addresses": []}
     people = run_doctor(tmp_path, "--quick", "--for", "campaign", "--uplink", "lo")
     assert people.returncode == 1 and "No campaign should run here: fix client ceilings" in people.stdout
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.parametrize(("prefix", "status"), [((), "ok"), (("setpriv", "--bounding-set=-sys_admin"), "warn")])
+def test_rights_are_those_that_a_campaign_asks_for(tmp_path: Path, prefix: tuple[str, ...], status: str) -> None:
+    """Root of a container may lack some, and the service of a vantage point has them without being root."""
+    document = json.loads(run_doctor(tmp_path, "--quick", "--json", prefix=prefix).stdout)
+    [finding] = [finding for finding in document["findings"] if finding["name"] == "rights"]
+    assert finding["status"] == status
 
 
 def test_a_table_for_people(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from vantage.linux.cpu import CpusAwake, Method, Wakeups
 GOOD = Facts(
     python=(3, 11, 7),
     kernel="6.1.0-18-amd64",
-    root=True,
+    may_change_network=True,
     probed=dict.fromkeys(PROBES),
     native=None,
     trustme=None,
@@ -62,7 +62,7 @@ def test_a_good_host_has_nothing_to_fix() -> None:
     [
         ({"python": (3, 9, 2)}, "Python", CheckStatus.CANNOT, False),
         ({"kernel": "4.19.0-26-amd64"}, "kernel", CheckStatus.WARN, True),
-        ({"root": False}, "rights", CheckStatus.WARN, True),
+        ({"may_change_network": False}, "rights", CheckStatus.WARN, True),
         (probed({"namespaces": "Operation not permitted"}), "namespaces", CheckStatus.CANNOT, False),
         (probed({"TUN devices": "open: No such file or directory"}), "TUN devices", CheckStatus.CANNOT, False),
         (probed({"captures": "you don't have permission"}), "captures", CheckStatus.CANNOT, False),
@@ -131,6 +131,7 @@ def test_each_lack_is_named_with_its_remedy(
         ({"native": "No module named 'upshift_native'"}, False),
         ({"free_bytes": 10**6}, False),
         ({"time_of_day": "this host's clock is not synchronised"}, False),
+        ({"may_change_network": False}, False),
         ({"uplink": UplinkFacts(fault="no default route; name it", name=None, addresses=())}, False),
     ],
 )

@@ -101,10 +101,11 @@ def check_kernel(facts: Facts) -> list[CheckResult]:
 
 
 def check_rights(facts: Facts) -> list[CheckResult]:
-    if facts.root:
-        return [_ok("rights", "root: the lab and campaigns on this host can run", lab=False)]
-    says = "not root: campaigns on this host's own network cannot run; the lab needs no root, but a user namespace"
-    return [_warn("rights", says, "use sudo for these campaigns", lab=False)]
+    if facts.may_change_network:
+        says = "the network may be changed: the lab and campaigns on this host can run"
+        return [_ok("rights", says, lab=False, campaign=True)]
+    says = "the network may not be changed, so campaigns on this host cannot run; the lab needs only a user namespace"
+    return [_warn("rights", says, "use sudo for these campaigns", lab=False, campaign=True)]
 
 
 class _Probe(NamedTuple):

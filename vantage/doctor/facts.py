@@ -49,7 +49,8 @@ class Facts:
 
     python: tuple[int, int, int]
     kernel: str
-    root: bool
+    may_change_network: bool
+    """Root may, and the service of a vantage point; root of a container perhaps not."""
     probed: Mapping[str, str | None]
     """Probe in a private network namespace (`vantage.doctor.gather.PROBES`) -> its error message; None: none."""
     native: str | None

@@ -25,7 +25,7 @@ from core.untrusted import last_line
 from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ServerFacts, UplinkFacts
 from vantage.host import undo
 from vantage.host.network import choose_link, find_uplink, host_table
-from vantage.host.place import SYS_ADMIN, may
+from vantage.host.place import NET_ADMIN, SYS_ADMIN, may
 from vantage.linux import cpu, sysctls
 from vantage.linux import environment as host_environment
 from vantage.linux.state_folder import state_directory
@@ -67,7 +67,7 @@ def gather(
     return Facts(
         python=sys.version_info[:3],
         kernel=platform.release(),
-        root=os.geteuid() == 0,
+        may_change_network=may(NET_ADMIN, SYS_ADMIN),
         probed={name: probe.result() for name, probe in probes.items()},
         native=_import("upshift_native"),
         trustme=_import("trustme"),
