@@ -198,13 +198,17 @@ class Worker:
             raise StoppedError
         # In a place that no longer exists every download fails: that is not a result, and must not be recorded.
         self.place.check()
-        self._schedule.ended(run, number, downloads)
         last = self.journal.voids(run.number) + 1 >= self.campaign.max_attempts
         if disturbed is not None and last:
             downloads = mark_void(downloads, disturbed)
         again = disturbed is not None and not last
-        with parts.on(Part.PACKING):
-            downloads, capture = self._store.settle(run.number, downloads, valid=not again)
+        try:
+            with parts.on(Part.PACKING):
+                downloads, capture = self._store.settle(run.number, downloads, valid=not again)
+        except OSError:  # a full disk: else it would count with its worst case
+            self._interrupt(run, number, attempt)
+            raise
+        self._schedule.ended(run, number, downloads)
         if disturbed is not None and again:
             self.journal.void(run.number, disturbed, downloads, ended=attempt.ended(), capture=capture)
             self._tidy(run, number, attempt, capture, parts)

@@ -29,14 +29,19 @@ def packed_name(path: Path) -> Path:
 
 
 def pack(path: Path) -> Path:
-    """Writes the packed capture beside the plain one, which stays; returns its path. A kill leaves no half file."""
+    """Writes the packed capture beside the plain one, which stays; returns its path. A kill leaves no half file there,
+    and a full disk none at all.
+    """
     packed = packed_name(path)
     part = path.with_name(f".{path.name}.part{SUFFIX}")
-    with path.open("rb") as plain, part.open("wb") as out:
-        zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).copy_stream(plain, out, size=path.stat().st_size)
-        out.flush()
-        os.fsync(out.fileno())
-    part.replace(packed)
+    try:
+        with path.open("rb") as plain, part.open("wb") as out:
+            zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).copy_stream(plain, out, size=path.stat().st_size)
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(packed)
+    finally:
+        part.unlink(missing_ok=True)
     return packed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -24,9 +25,12 @@ from analysis.evidence.rows import downloads_schema
 from analysis.evidence.sources import inspect_capture
 from core.domain import Download, Outcome, TreatmentReason
 from core.files import store
-from core.files.journal import CaptureFindings
+from core.files.journal import CaptureFindings, open_journals
 from downloader.factors import ALL as FACTORS
+from downloader.limits import captures
+from downloader.limits.budget import Spent
 from downloader.limits.captures import pack
+from downloader.limits.disk import FolderDisk
 from tests.campaigns import run_in
 from tests.cells import Repeats
 from tests.inspected import kpi_rows
@@ -117,6 +121,26 @@ def test_policies(world: World, tmp_path: Path, policy: str) -> None:
     assert names & {row.capture for row in rows} == expected and all(name.endswith(".pcap.zst") for name in names)
     assert names - expected <= {attempt.capture for attempt in superseded(tmp_path / "out")}
     assert found.lost == () and found.kpis == 2 * DOWNLOADS
+
+
+def test_an_attempt_that_a_full_disk_ended_counts_with_what_it_took(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with its worst case for the rest of the day, and it leaves no half file."""
+    monkeypatch.setattr(FolderDisk, "is_short", True)
+    faults = [OSError(errno.ENOSPC, "No space left on device")]
+
+    def sync(handle: int) -> None:
+        if faults and Path(f"/proc/self/fd/{handle}").readlink().suffix == ".zst":
+            raise faults.pop()
+
+    monkeypatch.setattr(captures.os, "fsync", sync)
+    plan = campaign(configurations=[{"name": "BL", "client": "requests"}], max_bytes=100_000)
+    run_in(plan, world.targets("a.example"), {"A": world.place()}, tmp_path, progress=Silent(), inspect=INSPECT)
+    with open_journals(tmp_path) as journals:
+        first, second = Spent(journals["A"].db).entries()
+    assert not faults and first.settled and first.ip_bytes == pytest.approx(second.ip_bytes, rel=0.5)
+    assert [path.name for path in (tmp_path / "vantage/A/captures").iterdir()] == ["1-000-a.example-a2.pcap.zst"]
 
 
 def test_failures_keeps_what_is_not_clean(world: World, tmp_path: Path) -> None:
