@@ -11,6 +11,7 @@ from pathlib import Path
 from core.domain import Download, Failure
 from core.errors import UsageError
 from core.files.journal import JournalReader, open_journals
+from core.outreach.lists import domain_of
 from core.reach import is_allowed
 from core.untrusted import host_and_port
 from downloader.limits.budget import AccountEntry, Spent
@@ -61,6 +62,8 @@ class Fetched:
 def parse(text: str) -> Selection:
     """Who asks: `www.example.org` (with all names below it), `192.0.2.0/24` or an address, `AS64500` or `64500`.
 
+    Names and prefixes are read as in block lists: a name in any script, a prefix with host bits.
+
     Raises:
         UsageError: it is none of them.
     """
@@ -68,17 +71,18 @@ def parse(text: str) -> Selection:
         network = f"AS{int(number[1])}"
         return lambda entry: entry.network == network
     try:
-        prefix = ipaddress.ip_network(text)
+        prefix = ipaddress.ip_network(text, strict=False)
     except ValueError:
         pass
     else:
         return lambda entry: entry.address is not None and is_allowed(entry.address, [prefix])
-    domain = text.lower().rstrip(".")
-    if "." not in domain or not all(re.fullmatch(r"[\w-]+", label) for label in domain.split(".")):
+    try:
+        domain = domain_of(text)
+    except ValueError:
         raise UsageError(
             f"{text!r} is neither a domain nor a prefix nor an AS number",
             remedy="write www.example.org, 192.0.2.0/24 or AS64500",
-        )
+        ) from None
 
     def is_below(entry: AccountEntry) -> bool:
         names = (entry.domain, host_and_port(entry.url)[0])

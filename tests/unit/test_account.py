@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from core.errors import UsageError
 from downloader.execution.account import fetched, parse
 from downloader.execution.journal import Journal
-from downloader.limits.budget import Reserved
+from downloader.limits.budget import AccountEntry, Reserved
 from tests.inspected import CONFIGURATIONS, START, make_campaign, plan
 from upshift.cli import app
 
@@ -38,6 +38,22 @@ def campaign(tmp_path: Path) -> Path:
     return folder
 
 
+def test_a_name_in_any_script_is_that_of_the_journal() -> None:
+    entry = AccountEntry(
+        run=0,
+        attempt=1,
+        began=0.0,
+        ended=1.0,
+        domain="xn--bcher-kva.example",
+        url="https://cdn.example/",
+        network=None,
+        address="192.0.2.7",
+        ip_bytes=1,
+        settled=True,
+    )
+    assert parse("Bücher.example")(entry) and not parse("bucher.example")(entry)
+
+
 @pytest.mark.parametrize(
     ("who", "runs"),
     [
@@ -47,6 +63,7 @@ def campaign(tmp_path: Path) -> Path:
         ("0.example", []),
         ("192.0.2.0/24", [0, 2]),
         ("192.0.2.8", [2]),
+        ("192.0.2.7/24", [0, 2]),
         ("2001:db8::/32", []),
         ("AS64500", [0, 2]),
         ("as64500", [0, 2]),
