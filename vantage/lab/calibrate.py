@@ -180,15 +180,13 @@ class Calibration:
         here, there = self._lab.place(vantage), self._lab.place(server.name)
         windows = WANTED_WINDOWS + (2 if self._quick else 6)
         pairs = [[server.name, vantage]]
-        # At most a quarter of the queue at once, so that it neither runs empty nor drops whole bursts.
-        burst = max(1, min(16, path.queue_bytes // MTU // 4))
         address = self._lab.plan.addresses[vantage].ipv4
         begin = self._emulator.ask("snapshot", pairs=pairs)
         with start_probe(here, "count", str(PORT), "--windows", str(windows), "--device", DEVICE) as counter:
             wait_ready(counter)
             sent = probe(
                 there, "blast", address, str(PORT), "--rate-mbit", str(path.rate_mbit * OVERLOAD),
-                "--seconds", str(windows + 0.5), "--burst", str(burst),
+                "--seconds", str(windows + 0.5), "--burst", str(burst_of(path)),
             )  # fmt: skip
             counted = read_answer(counter)["windows"]
         end = self._emulator.ask("snapshot", pairs=pairs)
@@ -248,6 +246,15 @@ class Calibration:
         self._emulator.ask("set_pair", **pair, **law)
         # The queue's peak is since the start, so it is meaningless on a path that had a longer queue before.
         return [check for check in self.rate(vantage, server, path) if check.what == "rate"]
+
+
+def burst_of(path: PathSpec) -> int:
+    """Packets that are sent at once: a quarter of the queue at most, so that it neither runs empty nor drops bursts.
+
+    The AQM drops what it may not mark, so the queue of such packets ends at its threshold.
+    """
+    room = min(path.queue_bytes, path.ecn_threshold_bytes or path.queue_bytes)
+    return max(1, min(16, room // MTU // 4))
 
 
 def round_trip_noise(

@@ -1,0 +1,32 @@
+"""What `lab calibrate` sends, against the laws of the paths that it sends over."""
+
+from __future__ import annotations
+
+import pytest
+
+from vantage.lab.calibrate import OVERLOAD, RATE_TOLERANCE, burst_of
+from vantage.lab.topology import MTU, PathSpec
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        PathSpec(rtt_ms=10, rate_mbit=20),
+        PathSpec(rtt_ms=10, rate_mbit=20, queue=6000),
+        PathSpec(rtt_ms=10, rate_mbit=20, ecn_threshold_bytes=15_000),
+        PathSpec(rtt_ms=10, rate_mbit=20, ecn_threshold_bytes=6000),
+        PathSpec(rtt_ms=10, rate_mbit=20, queue=30_000, ecn_threshold_bytes=100_000),
+    ],
+)
+def test_bursts_keep_the_path_busy(path: PathSpec) -> None:
+    """Packets that are not ECN-capable, over drop-tail and AQM (docs/design/pathem.md), in bytes and their times."""
+    burst, now, ends, passed = burst_of(path), 0.0, [0.0], 0
+    while passed < 2000:
+        now += burst * MTU / OVERLOAD
+        for _ in range(burst):
+            waiting = MTU * sum(end > now for end in ends[-200:])
+            if waiting + MTU > path.queue_bytes or waiting >= (path.ecn_threshold_bytes or path.queue_bytes):
+                continue
+            ends.append(max(now, ends[-1]) + MTU)
+            passed += 1
+    assert passed * MTU / ends[-1] == pytest.approx(1, abs=RATE_TOLERANCE)
