@@ -179,3 +179,11 @@ def test_time_that_goes_back_is_counted(tmp_path: Path) -> None:
     connection = scan(tmp_path / "c", pcap(frames(jumbled)))[0]
     assert connection.backwards_packets == 1
     assert connection.duration_s == scan(tmp_path / "c", pcap(frames(segments)))[0].duration_s
+
+
+def test_a_clock_that_is_set_back_gives_no_negative_kpi(tmp_path: Path) -> None:
+    packets = frames(download())
+    for step in range(1, len(packets)):
+        content = [(time - 10**10 * (number >= step), frame) for number, (time, frame) in enumerate(packets)]
+        values = kpi_values(scan(tmp_path / "c", pcap(content))[0])
+        assert {name for name, value in values.items() if isinstance(value, float) and value < 0} == set(), step

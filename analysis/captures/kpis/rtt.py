@@ -14,7 +14,9 @@ _RESENT_NS = 100_000_000
 def _handshake_rtt(connection: Connection) -> float | None:
     start_ns = _quic_start(connection) if connection.protocol == "quic" else _tcp_start(connection)
     end_ns = connection.quic_server_initial_ns if connection.protocol == "quic" else connection.syn_ack_ns
-    return None if start_ns is None or end_ns is None else milliseconds(end_ns - start_ns)
+    if start_ns is None or end_ns is None or end_ns < start_ns:  # see `seconds_between`
+        return None
+    return milliseconds(end_ns - start_ns)
 
 
 def _tcp_start(connection: Connection) -> int | None:
