@@ -153,6 +153,7 @@ def _rounds(connection: Connection) -> list[_Round]:
         return []
     base_ns = _base_rtt_ns(connection)
     count = len(connection.round_bytes)
+    has_scale = connection.window_scale_accepted is not None  # else no window is known
     rounds = []
     for number in range(count):
         duration_ns = min(round_ns, max(last_ns - first_ns - number * round_ns, 0))
@@ -166,7 +167,7 @@ def _rounds(connection: Connection) -> list[_Round]:
             _Round(
                 duration_ns=duration_ns,
                 bytes=size,
-                near_window=connection.round_window_limited[number] / packets if packets else 0.0,
+                near_window=connection.round_window_limited[number] / packets if packets and has_scale else 0.0,
                 inflation=rtt_ns / base_ns if rtt_ns and base_ns else None,
                 queued=bool(
                     rtt_ns and base_ns and rtt_ns > INFLATION * base_ns and rtt_ns > base_ns + INFLATION_LEAST_NS

@@ -48,6 +48,7 @@ def answer(
         empty,
         syn_ns=0,
         syn_ack_ns=RTT_NS,
+        window_scale_accepted=True,
         response_first_ns=100 * MS,
         response_last_ns=100 * MS + count * RTT_NS,
         response_bytes=sum(sizes),

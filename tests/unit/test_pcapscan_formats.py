@@ -187,3 +187,16 @@ def test_a_clock_that_is_set_back_gives_no_negative_kpi(tmp_path: Path) -> None:
         content = [(time - 10**10 * (number >= step), frame) for number, (time, frame) in enumerate(packets)]
         values = kpi_values(scan(tmp_path / "c", pcap(content))[0])
         assert {name for name, value in values.items() if isinstance(value, float) and value < 0} == set(), step
+
+
+def test_what_a_snap_length_cuts_off_a_syn_is_unknown(tmp_path: Path) -> None:
+    options = b"\x02\x04\x03\xe8\x04\x02\x08\x0a" + bytes(8) + b"\x01\x03\x03\x07"  # as Linux sends them
+    syns = [Segment(**{**fields(segment), "options": options}) for segment in download()[:2]]
+    packets = frames([*syns, *download()[2:]])
+    expected = kpi_values(scan(tmp_path / "c", pcap(packets))[0])
+    names = ("sack", "timestamps", "mss_client", "window_scale_server", "largest_window", "request_window_segments")
+    assert all(expected[name] for name in names)
+    for length in range(40, 40 + len(options)):
+        values = kpi_values(scan(tmp_path / "c", pcap(packets, snap=length))[0])
+        assert {values[name] for name in names if values[name] != expected[name]} == {None}, length
+    assert kpi_values(scan(tmp_path / "c", pcap(packets, snap=length + 1))[0]) == expected

@@ -1,15 +1,25 @@
 """The client's window, at its first request and at most, and how much the server had in flight."""
 
+from typing import TypeVar
+
 from analysis.captures.connection import Connection
 from analysis.captures.kpis import kpi
 
 _FLIGHT = "TSecr identifies the last ACK that the sender saw (docs/design/kpi-engine.md)"
+_Number = TypeVar("_Number", int, float)
+
+
+def _of_scaled(connection: Connection, value: _Number | None) -> _Number | None:
+    """What was computed with windows; None where the SYNs that tell their scale are not in the capture."""
+    return None if connection.window_scale_accepted is None else value
 
 
 @kpi(unit="B", source="RFC 7323, section 2.3", tcp_only=True)
 def largest_window(connection: Connection) -> int | None:
-    """Largest window that the client announced, after scaling."""
-    return connection.client.largest_window
+    """Largest window that the client announced, after scaling. None, as for what else windows tell, where the SYNs with
+    their scale are not in the capture.
+    """
+    return _of_scaled(connection, connection.client.largest_window)
 
 
 @kpi(unit="B", source=_FLIGHT)
@@ -37,7 +47,7 @@ def window_limited_share(connection: Connection) -> float | None:
     """Share of the server's data packets that may have come within two segments of the client's window (an upper
     bound).
     """
-    return connection.server.window_limited_share
+    return _of_scaled(connection, connection.server.window_limited_share)
 
 
 SEGMENT_BYTES = 1460
@@ -47,11 +57,11 @@ SEGMENT_BYTES = 1460
 @kpi(unit="B", source="RFC 7323, section 2.3", tcp_only=True)
 def request_window(connection: Connection) -> int | None:
     """Window that the client announced with its first data (request, or ClientHello), after scaling."""
-    return connection.client.first_data_window
+    return _of_scaled(connection, connection.client.first_data_window)
 
 
 @kpi(unit="segments", source="IW-in-the-wild paper, Table I", tcp_only=True)
 def request_window_segments(connection: Connection) -> int | None:
     """The same in whole segments of 1460 bytes: a larger initial window of the server does not fit."""
-    window = connection.client.first_data_window
+    window = _of_scaled(connection, connection.client.first_data_window)
     return None if window is None else window // SEGMENT_BYTES

@@ -34,6 +34,16 @@ pub struct SynOptions {
     pub sack_permitted: bool,
     /// Timestamps.
     pub timestamps: bool,
+    /// Whether the capture ends inside the header, so that it may have had options that are not here.
+    pub is_cut: bool,
+}
+
+impl SynOptions {
+    /// Whether an option was there; none where the capture ends before it could have been.
+    #[must_use]
+    pub fn known(&self, was_seen: bool) -> Option<bool> {
+        (was_seen || !self.is_cut).then_some(was_seen)
+    }
 }
 
 /// Data that the sender had in flight, as bounds by TSecr (see [`crate::rtt::Echo`]).
@@ -212,6 +222,7 @@ impl Side {
                 window_scale: segment.options.window_scale.map(|shift| shift.min(14)),
                 sack_permitted: segment.options.sack_permitted,
                 timestamps: segment.options.timestamps.is_some(),
+                is_cut: segment.is_cut,
             };
         }
         self.syn += 1;

@@ -7,7 +7,7 @@ use crate::connection::{Connection, Handshake, RoleSource};
 use crate::quic::ConnectionId;
 use crate::rounds::Round;
 use crate::rtt::Summary;
-use crate::side::Side;
+use crate::side::SynOptions;
 use crate::tcp::flag;
 
 record! {
@@ -19,7 +19,12 @@ record! {
         let initial_rtt_ns = connection.wireshark.initial_rtt_ns();
         let ecn = Ecn::new(handshake);
         let are_synchronized = handshake.syn_ns.is_some() && handshake.syn_ack_ns.is_some();
-        let both = |option: fn(&Side) -> bool| are_synchronized.then(|| option(client) && option(server));
+        let both = |option: fn(&SynOptions) -> bool| {
+            let has = [client, server].map(|side| side.options.known(option(&side.options)));
+            // One side that is known to be without it is enough.
+            let agreed = if has.contains(&Some(false)) { Some(false) } else { has[0].and(has[1]) };
+            agreed.filter(|_| are_synchronized)
+        };
         let quic = connection.quic.as_deref();
         let spin = quic.and_then(|quic| quic.spin[1].rtt());
         let hex = |id: Option<ConnectionId>| id.map(|id| id.hex());
@@ -78,12 +83,12 @@ record! {
     acc_ecn_accepted: Option<bool> = ecn.accurate_accepted,
     /// The first SYN requested ECN and a later one before the SYN-ACK did not.
     ecn_fallback: Option<bool> = ecn.fallback,
-    /// Both SYNs permit SACK.
-    sack_accepted: Option<bool> = both(|side| side.options.sack_permitted),
+    /// Both SYNs permit SACK. None, as for the two below, without the SYNs, or where the capture ends inside one.
+    sack_accepted: Option<bool> = both(|syn| syn.sack_permitted),
     /// Both SYNs have the window scale option.
-    window_scale_accepted: Option<bool> = both(|side| side.options.window_scale.is_some()),
+    window_scale_accepted: Option<bool> = both(|syn| syn.window_scale.is_some()),
     /// Both SYNs have the timestamps option.
-    timestamps_accepted: Option<bool> = both(|side| side.options.timestamps),
+    timestamps_accepted: Option<bool> = both(|syn| syn.timestamps),
 
     /// Version of the last long header.
     quic_version: Option<u32> = quic.and_then(|quic| quic.version),

@@ -8,7 +8,8 @@ use crate::wireshark::WsClass;
 record! {
     /// What one side of a connection sent.
     SideRecord(side: &Side) {
-        let (has_data, has_syn) = (side.data_packets > 0, side.syn > 0);
+        let has_data = side.data_packets > 0;
+        let syn = (side.syn > 0).then_some(&side.options);
         // In bytes, as the wire means it.
         let scaled = |window: u16| u64::from(window) << side.window_shift;
         let ws = |class: WsClass| side.ws[class as usize];
@@ -51,11 +52,11 @@ record! {
     /// Window scale shift of the first SYN, 0 to 14.
     window_scale: Option<u8> = side.options.window_scale,
     /// Window of the first SYN, which is never scaled.
-    syn_window: Option<u16> = has_syn.then_some(side.options.window),
-    /// SACK permitted in the first SYN.
-    sack_permitted: Option<bool> = has_syn.then_some(side.options.sack_permitted),
-    /// Timestamps in the first SYN.
-    timestamps: Option<bool> = has_syn.then_some(side.options.timestamps),
+    syn_window: Option<u16> = syn.map(|syn| syn.window),
+    /// SACK permitted in the first SYN; None where the capture ends before it.
+    sack_permitted: Option<bool> = syn.and_then(|syn| syn.known(syn.sack_permitted)),
+    /// Timestamps in the first SYN; likewise.
+    timestamps: Option<bool> = syn.and_then(|syn| syn.known(syn.timestamps)),
     /// Largest window that this side announced, scaled if both SYNs have the option.
     largest_window: u64 = scaled(side.largest_window),
     /// Window of this side's first segment with data, SYNs apart, scaled likewise; None without such data.
