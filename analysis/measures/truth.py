@@ -304,8 +304,10 @@ def _caveats(path: LabPath, cold: bool, others: Sequence[str]) -> list[str]:
     caveats = []
     if path.loss:
         caveats.append(f"loss {path.loss:.2%}: not modelled")
-    elif not path.clean and path.ecn_threshold_bytes is None:
+    elif path.queue_bytes is not None and path.queue_bytes < round(path.rate_mbit * path.rtt_ms * 125):
         caveats.append("queue under one bandwidth-delay product: overflow is not modelled")
+    elif not path.clean and path.ecn_threshold_bytes is None:
+        caveats.append("drops, few packets per round trip, or a slow application: not modelled")
     if path.ecn_threshold_bytes is not None:
         caveats.append(f"marks or drops above {path.ecn_threshold_bytes} B: not modelled")
     if cold:

@@ -131,6 +131,7 @@ def test_clean_paths_get_a_verdict() -> None:
     [
         ({"loss": 0.005, "clean": False}, "loss 0.50%"),
         ({"clean": False, "queue_bytes": 5000}, "bandwidth-delay product"),
+        ({"clean": False}, "slow application: not modelled"),
         ({"ecn_threshold_bytes": 15000}, "15000 B"),
     ],
 )
