@@ -41,6 +41,18 @@ def test_a_misspelt_name_is_wrong_input_where_other_labs_are_up(labs: Path) -> N
         assert upshift("lab", "down", "dead").stdout == "Removed: dead.\n"
 
 
+def test_a_path_is_not_the_name_of_a_lab(labs: Path) -> None:
+    """Nothing outside the lab's own folder is removed, and no lab by an empty name."""
+    files(labs, "small")
+    kept = labs.parent / "mine"
+    kept.mkdir()
+    for name in (str(kept), "../mine", "..", ".", "", "small/../small", "lab.toml/"):
+        done = upshift("lab", "down", name)
+        assert (done.returncode, done.stdout) == (2, ""), name
+        assert done.stderr == f"upshift: {name!r} is not the name of a lab; see: upshift lab status\n"
+    assert kept.exists() and (labs / "small").exists()
+
+
 def test_a_lab_of_a_running_command_is_only_removed_by_its_name(labs: Path) -> None:
     """Our parent stands for the campaign that made the lab."""
     pid, small = os.getppid(), files(labs, "small")

@@ -181,7 +181,11 @@ def _runs(owner: Mapping[str, Any]) -> bool:
 
 
 def lab_folder(name: str) -> LabFolder:
-    """The folder of the lab of that name. Raises LabError if its path is too long for a socket."""
+    """The folder of the lab of that name. Raises UsageError if no lab can have that name, LabError if its path is too
+    long for a socket.
+    """
+    if Path(name).name != name or name in ("", ".."):  # a path leads out of the folder of labs, which `down` removes
+        raise UsageError(f"{name!r} is not the name of a lab", remedy="see: upshift lab status")
     folder = LabFolder(state_directory() / "lab" / name)
     if len(os.fsencode(folder.socket)) > LONGEST_SOCKET_PATH:
         raise LabError(
