@@ -126,6 +126,8 @@ def test_the_smallest_topology(tmp_path: Path) -> None:
         ('organisation = "o"', 'organisation = "p"', r"unknown organisation 'p'; use one of: o"),
         ('name = "V"', 'name = "s"', r"two nodes are named 's'"),
         ('name = "V"', 'name = "dns"', r"two nodes are named 'dns'"),
+        ('name = "s"', 'name = "ca"', r"'ca' is the name of a file of each lab; rename the node"),
+        ('name = "V"', 'name = "s-quic"', r"'s-quic' is the name of a program of s, too; rename one"),
         ('name = "V"', 'name = "../x"', r"'\.\./x' is not a valid node name"),
         ('name = "mini"', 'name = "a/b"', r"field name: 'a/b' is not a valid name"),
         ('"/a.bin"', '"/../a.bin"', r"'/\.\./a\.bin' is not a valid path"),

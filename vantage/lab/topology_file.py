@@ -34,6 +34,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}")
 _DOMAIN = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+")
 _FILE = re.compile(r"(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+")
 _URL = re.compile(r"https://[a-z0-9.-]+/[A-Za-z0-9._/-]*")
+_OWN_NAMES = ("ca", "holder", "pathem")
+"""Names of a lab's own certificate and logs, where those of its nodes are, too."""
+
 _Require = Callable[[bool, str, str, str], None]
 _Number = Callable[[], float]
 
@@ -81,7 +84,12 @@ def _check(topology: Topology, where: str) -> None:
     for name in topology.node_names():
         require(bool(_NAME.fullmatch(name)), "name", f"{name!r} is not a valid node name", f"use {rules}")
         require(name not in names, "name", f"two nodes are named {name!r}", f"rename one ({DNS_NODE} is reserved)")
+        require(name not in _OWN_NAMES, "name", f"{name!r} is the name of a file of each lab", "rename the node")
         names.add(name)
+    for server in topology.server:
+        for program in (f"{server.name}-{role}" for role in ("cache", "quic")):
+            what = f"{program!r} is the name of a program of {server.name}, too"
+            require(program not in names, "name", what, "rename one of the two nodes")
     titles = [org.name for org in topology.organisation]
     require(len(set(titles)) == len(titles), "organisation.name", "duplicate name", "rename one")
     asns: set[int] = set()
