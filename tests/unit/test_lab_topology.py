@@ -132,6 +132,7 @@ def test_the_smallest_topology(tmp_path: Path) -> None:
         ('name = "mini"', 'name = "a/b"', r"field name: 'a/b' is not a valid name"),
         ('"/a.bin"', '"/../a.bin"', r"'/\.\./a\.bin' is not a valid path"),
         ("files = [", 'files = [{ path = "/a.bin", size = 1 }, ', r"server\.s\.files: /a\.bin appears twice"),
+        ('"/a.bin"', '"/index.html"', r"server\.s\.files: /index\.html is the server's start page"),
         ("files = [", 'files = [{ path = "/a.bin/b", size = 1 }, ', r"files: /a\.bin is a folder, too"),
         ("files = [", 'files = [{ path = "/a", size = 1 }, { path = "/a/b", size = 1 }, ', r"/a/b is a folder, too"),
         (
@@ -139,6 +140,7 @@ def test_the_smallest_topology(tmp_path: Path) -> None:
             '["www.mini.example", "iw-3.www.mini.example"]\nwindows = [3]',
             r"server\.s\.windows: iw-3\.www\.mini\.example appears twice",
         ),
+        ('name = "V"', 'name = "V"\nuplink_mbit = 1e-9', r"vantage\.0\.uplink_mbit: 1e-09 is out of range; use 0\.01"),
         ('"10 kB"', '"ten"', r"field server\.s\.files\.size: 'ten' is not a valid size"),
         ('["www.mini.example"]', '["www.mini.example", "www.mini.example"]', r"appears twice"),
         ('["www.mini.example"]', '["$(reboot)"]', r"is not a valid domain"),

@@ -100,8 +100,7 @@ def _check(topology: Topology, where: str) -> None:
             require(asn not in asns, at, f"{asn} appears twice in the file", "use another number")
             asns.add(asn)
     for number, vantage in enumerate(topology.vantage):
-        good = 0 < vantage.uplink_mbit <= 100_000
-        require(good, f"vantage.{number}.uplink_mbit", f"{vantage.uplink_mbit:g} is out of range", "use 1 to 100000")
+        _check_number(require, f"vantage.{number}.uplink_mbit", partial(float, vantage.uplink_mbit), 0.01, 100_000)
     if topology.fifo_priority is not None:
         _check_number(require, "fifo_priority", partial(float, topology.fifo_priority), 1, FIFO_PRIORITY - 1)
     domains: set[str] = set()
@@ -176,6 +175,7 @@ def _check_files(server: Server, at: str, require: _Require) -> None:
     sizes: dict[str, int | str] = {}
     for file in server.files:
         require(bool(_FILE.fullmatch(file.path)), at, f"{file.path!r} is not a valid path", "use /folder/name.bin")
+        require(file.path != "/index.html", at, "/index.html is the server's start page", "use another path")
         same = sizes.setdefault(file.path, file.size) == file.size
         require(same, at, f"{file.path} appears twice, with two sizes", "use another path")
         folder = any(path.startswith(f"{file.path}/") or file.path.startswith(f"{path}/") for path in sizes)
