@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from vantage.lab.calibrate import OVERLOAD, RATE_TOLERANCE, burst_of
+from tests.topologies import server, topology
+from vantage.lab.calibrate import OVERLOAD, RATE_TOLERANCE, burst_of, measurable
 from vantage.lab.topology import MTU, PathSpec
+from vantage.lab.topology_file import load_topology
 
 
 @pytest.mark.parametrize(
@@ -30,3 +34,11 @@ def test_bursts_keep_the_path_busy(path: PathSpec) -> None:
             ends.append(max(now, ends[-1]) + MTU)
             passed += 1
     assert passed * MTU / ends[-1] == pytest.approx(1, abs=RATE_TOLERANCE)
+
+
+def test_only_nodes_whose_kernel_has_the_addresses_are_measured(tmp_path: Path) -> None:
+    own_stack = server("own", "www.own.example", more='web_server = "smoltcp"')
+    broken = server("broken", "www.broken.example", more='fault = "reset"')
+    path = tmp_path / "t.toml"
+    path.write_text(topology("t", own_stack, broken, server("s", "www.s.example")))
+    assert [each.name for each in measurable(load_topology(path))] == ["s"]

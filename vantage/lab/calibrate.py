@@ -22,10 +22,12 @@ from core.untrusted import last_line
 from vantage.lab.lab import Lab
 from vantage.lab.pathem import DEVICE, Emulator
 from vantage.lab.place import LabPlace
-from vantage.lab.topology import MTU, PathSpec, Server
+from vantage.lab.roles import roles
+from vantage.lab.topology import MTU, PathSpec, Server, Topology
 from vantage.lab.watch import lateness_ms
 from vantage.linux.cpu import Method, Wakeups, measure_wakeups
 from vantage.linux.environment import cpu_times
+from vantage.server_kind import ServerRole
 
 RTT_TOLERANCE_MS = 0.1
 """Tolerance of the median round trip, where the CPUs are kept awake [ms]."""
@@ -110,14 +112,14 @@ class Calibration:
 
     def _steps(self) -> Iterator[tuple[str, Any]]:
         for vantage in self._lab.vantage_points:
-            for server in self._sample([s for s in self._lab.topology.server if s.fault is None], 4):
+            for server in self._sample(measurable(self._lab.topology), 4):
                 yield f"round trip {vantage} {server.name}", lambda v=vantage, s=server: [self.round_trip(v, s)]
         for vantage, server in self._sample(list(self._distinct_rates()), 1):
             yield f"rate {vantage} {server.name}", lambda v=vantage, s=server: self.rate(v, s, s.paths[v])
         for vantage, server in self._sample(list(self._lossy()), 1):
             yield f"loss {vantage} {server.name}", lambda v=vantage, s=server: [self.loss(v, s)]
-        if self._own:
-            vantage, server = self._lab.vantage_points[0], self._lab.topology.server[0]
+        if self._own and (servers := measurable(self._lab.topology)):
+            vantage, server = self._lab.vantage_points[0], servers[0]
             for rate in SWEEP_MBIT[:: 2 if self._quick else 1]:
                 path = PathSpec(rtt_ms=4, rate_mbit=rate, queue=round(max(50 * MTU, rate * SWEEP_QUEUE_S * 125_000)))
                 yield f"sweep {rate:g} Mbit/s", lambda p=path, v=vantage, s=server: self.sweep(v, s, p)
@@ -127,16 +129,16 @@ class Calibration:
 
     def _distinct_rates(self) -> Iterator[tuple[str, Server]]:
         known: set[tuple[float, int]] = set()
-        for server in self._lab.topology.server:
+        for server in measurable(self._lab.topology):
             for vantage, path in server.paths.items():
                 key = (path.rate_mbit, path.queue_bytes)
                 whole = not path.loss_percent and path.packets_per_rtt is None
-                if server.fault is None and whole and key not in known:
+                if whole and key not in known:
                     known.add(key)
                     yield vantage, server
 
     def _lossy(self) -> Iterator[tuple[str, Server]]:
-        for server in self._lab.topology.server:
+        for server in measurable(self._lab.topology):
             for vantage, path in server.paths.items():
                 if path.loss_percent and path.rtt_ms <= 100:
                     yield vantage, server
@@ -246,6 +248,17 @@ class Calibration:
         self._emulator.ask("set_pair", **pair, **law)
         # The queue's peak is since the start, so it is meaningless on a path that had a longer queue before.
         return [check for check in self.rate(vantage, server, path) if check.what == "rate"]
+
+
+def measurable(topology: Topology) -> list[Server]:
+    """The servers whose paths are measured: without a fault, and in a node whose kernel has the addresses, so that it
+    answers echo requests and can send.
+    """
+    return [
+        server
+        for server in topology.server
+        if server.fault is None and not roles(topology, server)[ServerRole.WEB].own_stack
+    ]
 
 
 def burst_of(path: PathSpec) -> int:
