@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.topologies import server, topology
-from vantage.lab.calibrate import OVERLOAD, RATE_TOLERANCE, burst_of, measurable
+from vantage.lab.calibrate import OVERLOAD, RATE_TOLERANCE, Calibration, burst_of, measurable
 from vantage.lab.topology import MTU, PathSpec
 from vantage.lab.topology_file import load_topology
 
@@ -42,3 +43,13 @@ def test_only_nodes_whose_kernel_has_the_addresses_are_measured(tmp_path: Path) 
     path = tmp_path / "t.toml"
     path.write_text(topology("t", own_stack, broken, server("s", "www.s.example")))
     assert [each.name for each in measurable(load_topology(path))] == ["s"]
+
+
+def test_a_loss_pattern_is_measured_where_nothing_else_drops(tmp_path: Path) -> None:
+    lossy = "rtt_ms = 6, rate_mbit = 50, loss_percent = 1"
+    path = tmp_path / "t.toml"
+    limited = server("limited", "www.limited.example", path=f"{lossy}, packets_per_rtt = 4")
+    path.write_text(topology("t", limited, server("s", "www.s.example", path=lossy)))
+    lab = SimpleNamespace(topology=load_topology(path))
+    found = Calibration._lossy(SimpleNamespace(_lab=lab))  # type: ignore[arg-type]
+    assert [(vantage, each.name) for vantage, each in found] == [("V", "s")]
