@@ -1,4 +1,4 @@
-//! The few parts of an `https` URL that one request needs. No normalisation: the path is sent as given.
+//! The few parts of an `https` URL that one request needs. The path is sent as given, the host as all clients send it.
 
 use std::net::IpAddr;
 
@@ -21,6 +21,9 @@ pub enum UrlError {
     Host,
 }
 
+/// The port of https, which is left out of `:authority`.
+const HTTPS: u16 = 443;
+
 /// An absolute `https` URL, split. All parts are printable ASCII.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
@@ -28,7 +31,7 @@ pub struct Url {
     pub text: String,
     /// Host without brackets and port: the name in the certificate, and in SNI unless it is an address.
     pub host: String,
-    /// `host[:port]` as given: the value of `:authority`.
+    /// `host[:port]`, in small letters and without https's own port: the value of `:authority`.
     pub authority: String,
     /// Port as given, if any.
     pub port: Option<u16>,
@@ -59,6 +62,17 @@ impl Url {
         let Some((host, port)) = split_authority(authority) else {
             return Err(UrlError::Host);
         };
+        // Normal, as Python's clients and libcurl send it (RFC 3986, section 6.2.3): a cache may take other ones for
+        // another object.
+        let host = host.to_ascii_lowercase();
+        let mut authority = if host.contains(':') {
+            format!("[{host}]")
+        } else {
+            host.clone()
+        };
+        if let Some(port) = port.filter(|port| *port != HTTPS) {
+            authority = format!("{authority}:{port}");
+        }
         let path = if path.starts_with('/') {
             path.to_owned()
         } else {
@@ -66,8 +80,8 @@ impl Url {
         };
         Ok(Self {
             text: text.to_owned(),
-            host: host.to_owned(),
-            authority: authority.to_owned(),
+            host,
+            authority,
             port,
             path,
         })
@@ -116,10 +130,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_kept_as_given() {
+    fn the_path_is_kept_as_given() {
         let url = Url::parse("https://www.Example.org:8443/a/b%20c?d=e#part").unwrap();
-        assert_eq!(url.host, "www.Example.org");
-        assert_eq!(url.authority, "www.Example.org:8443");
+        assert_eq!(url.host, "www.example.org");
+        assert_eq!(url.authority, "www.example.org:8443");
         assert_eq!(url.port, Some(8443));
         assert_eq!(url.path, "/a/b%20c?d=e");
         assert_eq!(url.host_address(), None);
@@ -129,6 +143,18 @@ mod tests {
     fn missing_path_becomes_a_slash() {
         assert_eq!(Url::parse("HTTPS://a.test").unwrap().path, "/");
         assert_eq!(Url::parse("https://a.test?x=1").unwrap().path, "/?x=1");
+    }
+
+    #[test]
+    fn one_server_has_one_authority() {
+        for (text, authority) in [
+            ("https://A.test:443/x", "a.test"),
+            ("https://a.test:0443/", "a.test"),
+            ("https://a.test:80/", "a.test:80"),
+            ("https://[2001:DB8::1]:443/", "[2001:db8::1]"),
+        ] {
+            assert_eq!(Url::parse(text).unwrap().authority, authority, "{text}");
+        }
     }
 
     #[test]
