@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from tests.topologies import server, topology
-from vantage.lab.calibrate import OVERLOAD, RATE_TOLERANCE, Calibration, burst_of, measurable
+from vantage.lab.calibrate import OVERLOAD, RATE_TOLERANCE, Calibration, burst_of, is_rate, measurable
 from vantage.lab.topology import MTU, PathSpec
 from vantage.lab.topology_file import load_topology
 
@@ -35,6 +36,14 @@ def test_bursts_keep_the_path_busy(path: PathSpec) -> None:
             ends.append(max(now, ends[-1]) + MTU)
             passed += 1
     assert passed * MTU / ends[-1] == pytest.approx(1, abs=RATE_TOLERANCE)
+
+
+@pytest.mark.parametrize("rate_mbit", [0.01, 0.1, 0.128, 0.3, 20.0])
+def test_a_slow_path_is_measured_in_whole_packets(rate_mbit: float) -> None:
+    packet_mbit = MTU * 8e-6
+    packets = rate_mbit / packet_mbit  # per second
+    assert all(is_rate(count * packet_mbit, rate_mbit) for count in (math.floor(packets), math.ceil(packets)))
+    assert not is_rate((packets * 1.05 + 2) * packet_mbit, rate_mbit)
 
 
 def test_only_nodes_whose_kernel_has_the_addresses_are_measured(tmp_path: Path) -> None:

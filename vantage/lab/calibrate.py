@@ -202,7 +202,7 @@ class Calibration:
             where=where,
             programmed=f"{path.rate_mbit:.2f} Mbit/s",
             measured=f"{measured:.2f} Mbit/s",
-            good=abs(measured / path.rate_mbit - 1) <= RATE_TOLERANCE,
+            good=is_rate(measured, path.rate_mbit),
             noise=rate_noise(counted[1:], len(calm), late, sent["rate_mbit"] / path.rate_mbit),
         )
         if path.ecn_threshold_bytes is not None or not after["tail"]:
@@ -249,6 +249,11 @@ class Calibration:
         self._emulator.ask("set_pair", **pair, **law)
         # The queue's peak is since the start, so it is meaningless on a path that had a longer queue before.
         return [check for check in self.rate(vantage, server, path) if check.what == "rate"]
+
+
+def is_rate(measured_mbit: float, rate_mbit: float) -> bool:
+    """Whether a window of a second had this rate: it has whole packets, so one more or less."""
+    return abs(measured_mbit - rate_mbit) <= RATE_TOLERANCE * rate_mbit + MTU * 8e-6
 
 
 def measurable(topology: Topology) -> list[Server]:
