@@ -15,6 +15,7 @@ from cdn_mapping.provider_rules import Providers, read_providers
 from cdn_mapping.rib import RibReader
 from cdn_mapping.votes import Ballot
 from core.domain import Provider
+from core.errors import UsageError
 from upshift.commands.lab import app as lab_app
 from upshift.commands.map import app as map_app
 from vantage.lab import files as lab_files
@@ -123,6 +124,19 @@ def test_upshift_map_gives_every_domain_the_provider_of_the_topology(
     assert rows.pop("dns.example")["provider"] == Provider.OTHER  # in the aggregate of unknown origin only
     assert {domain: (row["provider"], row["asn"], row["organisation"]) for domain, row in rows.items()} == wanted
     assert len({provider for provider, *_ in wanted.values()}) == {"anrw": 6, "cdn-iw": 4, "small": 3}[name]
+
+
+def test_a_list_of_ones_own_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output folder is the present one by default."""
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "list.csv"
+    own.write_text("1,mine.example\n")
+    done = CliRunner().invoke(lab_app, ["files", "small"])
+    assert isinstance(done.exception, UsageError) and "list.csv: this is already there" in str(done.exception)
+    assert own.read_text() == "1,mine.example\n" and list(tmp_path.iterdir()) == [own]
+    own.unlink()
+    for _ in range(2):
+        assert CliRunner().invoke(lab_app, ["files", "small"]).exit_code == 0
 
 
 def test_files_are_the_same_each_time_and_the_list_is_tranco(name: str, files: LabFiles, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.domain import Provider
+from core.errors import UsageError
 from core.files import disk
 from core.reach import IPNetwork
 from vantage.lab.addresses import IPV4, IPV6, prefixes
@@ -52,18 +53,24 @@ def top_list(topology: Topology) -> list[str]:
 
 
 def write_files(topology: Topology, folder: Path) -> LabFiles:
-    """Writes `list.csv`, `rib.mrt.gz` and `as-org2info.txt`; the same bytes for the same topology."""
+    """Writes `list.csv`, `rib.mrt.gz` and `as-org2info.txt`; the same bytes for the same topology.
+
+    Raises UsageError if one of them is there with other content: somebody's own top list, for instance.
+    """
     files = LabFiles(
         top_list=folder / "list.csv", rib=folder / "rib.mrt.gz", as_organisations=folder / "as-org2info.txt"
     )
-    folder.mkdir(parents=True, exist_ok=True)
     rows = "".join(f"{rank},{name}\r\n" for rank, name in enumerate(top_list(topology), 1))
-    for path, data in (
-        (files.top_list, rows.encode()),
-        (files.rib, rib(topology)),
-        (files.as_organisations, as_organisations(topology).encode()),
-    ):
-        with disk.whole_file(path) as part:
+    contents = {  # the demo takes the last one for all of them
+        files.rib: rib(topology),
+        files.as_organisations: as_organisations(topology).encode(),
+        files.top_list: rows.encode(),
+    }
+    for path, data in contents.items():
+        if path.exists() and path.read_bytes() != data:
+            raise UsageError("this is already there, with other content", where=str(path), remedy="use another --out")
+    with disk.whole_files(*contents) as parts:
+        for part, data in zip(parts, contents.values(), strict=True):
             part.write_bytes(data)
     return files
 
