@@ -18,6 +18,7 @@ sysexits.h) may be. A failed download is not an exception: it is a record with a
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -128,7 +129,7 @@ def file_error(error: OSError) -> UpshiftError | None:
     if (remedy := _REMEDIES.get(error.errno or 0)) is None:
         return None
     kind = PlaceError if error.errno in {errno.ENOSPC, errno.EDQUOT} else UsageError
-    what = (error.strerror or str(error)).lower()
+    what = os.strerror(error.errno or 0).lower()  # pyarrow's own words are a paragraph
     if error.filename is None:
         return kind(what, remedy=remedy.replace(" there", ""))
     return kind(what, where=str(error.filename), remedy=remedy)
