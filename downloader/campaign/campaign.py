@@ -141,6 +141,8 @@ class Campaign:
                     remedy=f"write {' or '.join(words)}",
                 )
         self._check_quirks()
+        if len(set(self.vantage_points)) != len(self.vantage_points):
+            raise fault("a vantage point is named twice", str(self.path), "vantage_points", "name each once")
         for name in self.vantage_points:
             if not NAME.fullmatch(name):
                 raise fault(f"{name!r} is not a valid name", str(self.path), "vantage_points", NAME_REMEDY)
@@ -348,8 +350,6 @@ def from_document(document: Mapping[str, Any], path: Path) -> Campaign:
 def _check(entry: _File, where: str) -> None:
     if not NAME.fullmatch(entry.name):
         raise fault(f"{entry.name!r} is not a valid name", where, "name", NAME_REMEDY)
-    if len(set(entry.vantage_points)) != len(entry.vantage_points):
-        raise fault("a vantage point is named twice", where, "vantage_points", "name each once")
     for name in ("iterations", "max_bytes", "max_attempts", "slowest_mbit"):
         if not 0 < getattr(entry, name) < float("inf"):
             raise fault("it must be greater than 0", where, name, "leave it out for the default")

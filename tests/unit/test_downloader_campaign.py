@@ -108,6 +108,13 @@ def test_run_reads_the_topology_beside_the_campaign_file(tmp_path: Path) -> None
     assert campaign().description() == campaign().description() | {"lab": "anrw"}
 
 
+def test_a_vantage_point_that_the_command_line_names_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text('name = "c"\nlab = "small"\ntargets = "lab"\nbudgets = { domain = 1 }\n')
+    options = RunOptions(vantage=["MUC", "MUC"])
+    with show_progress() as progress, pytest.raises(UsageError, match=r"vantage_points: .* named twice"):
+        run_file(tmp_path / "c.toml", tmp_path / "out", options, progress=progress)
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [
