@@ -86,6 +86,14 @@ def test_each_window_is_exact_at_each_segment_size(lab: Lab, kind: str) -> None:
             assert (flight.size, flight.largest) == (window * mss, mss), (window, mss, flight)
 
 
+def test_addresses_of_windows_promise_no_quic(lab: Lab) -> None:
+    quic = {path["domain"]: path["quic"] for path in lab.truth()["paths"]}
+    for domain in (f"{window}www.{kind}.example" for kind in ("caddy", "nginx") for window in ("", "iw-10.")):
+        ask = ["curl", "-sSI", "--cacert", str(lab.ca_file), f"https://{domain}/a.bin"]
+        head = lab.place("V").run(ask).check(doing="asking").stdout.lower()
+        assert ('alt-svc: h3=":443"' in head) == quic[domain], domain
+
+
 def test_the_largest_window(lab: Lab) -> None:
     [flight] = probes(lab.place("V"), [of(lab, "largest", "/a.bin", window=4000, mss=64)])
     assert (len(flight.segments), flight.size) == (4000, 256_000) and is_limited(flight), flight

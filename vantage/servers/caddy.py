@@ -26,6 +26,8 @@ _NOT_FOUND = {"handle": [{"handler": "static_response", "status_code": 404, "bod
 
 _ALT_SVC = {"handle": [{"handler": "headers", "response": {"set": {"Alt-Svc": ['h3=":443"; ma=2592000']}}}]}
 
+_NO_ALT_SVC = {"handle": [{"handler": "headers", "response": {"delete": ["Alt-Svc"]}}]}
+
 
 def _files(root: Path) -> dict[str, Any]:
     """Files below `root`, with the lab's own media types: Go's table depends on the host."""
@@ -63,6 +65,8 @@ def server_configuration(setup: ServerSetup, *, data: Path) -> dict[str, Any]:
     own_quic = ServerRole.QUIC in setup.roles
     # Caddy sends this itself if it provides HTTP/3.
     routes: list[dict[str, Any]] = [_ALT_SVC] if setup.advertises_quic and not own_quic else []
+    if setup.window_names:  # whose addresses have no QUIC
+        routes.append({"match": [{"host": [*setup.window_names]}], **_NO_ALT_SVC})
     measured = {"match": [{"host": [*setup.domains, *setup.window_names]}], "handle": [forward], "terminal": True}
     if setup.domains:
         routes.append(measured)

@@ -114,7 +114,7 @@ def web_configuration(setup: ServerSetup, folder: Path, *, http3: bool) -> str:
         held = setup.stream_buffer_bytes or STREAM_BUFFER_BYTES
         settings += ["http3 on", "quic_gso on", f"http3_stream_buffer_size {held}"]
     if is_web and setup.advertises_quic:
-        settings.append("add_header Alt-Svc 'h3=\":443\"; ma=2592000' always")
+        settings.append("add_header Alt-Svc $alt_svc always")
     if setup.origin is None:
         settings.append(f'root "{setup.content}"')
     else:
@@ -123,6 +123,8 @@ def web_configuration(setup: ServerSetup, folder: Path, *, http3: bool) -> str:
     lines = "".join(f"        {setting};\n" for setting in settings)
     forward = f"        location / {{ proxy_pass http://127.0.0.1:{CACHE_PORT}; }}\n" if setup.origin else ""
     types = "".join(f'        "{media}" {ending};\n' for ending, media in MEDIA_TYPES.items())
+    # A header without a value is not sent: the addresses of other windows have no QUIC.
+    without = "".join(f' {name} "";' for name in setup.window_names)
     redirect = "".join(f"        listen {address}:80;\n" for address in families)
     plain = (
         ""
@@ -136,6 +138,8 @@ def web_configuration(setup: ServerSetup, folder: Path, *, http3: bool) -> str:
         folder,
         f"""    sendfile on;
     tcp_nopush on;
+    map_hash_bucket_size 512;
+    map $host $alt_svc {{ default 'h3=":443"; ma=2592000';{without} }}
     types {{
 {types}    }}
     server {{
