@@ -145,6 +145,11 @@ def test_the_smallest_topology(tmp_path: Path) -> None:
         ('["www.mini.example"]', '["www.mini.example", "www.mini.example"]', r"appears twice"),
         ('["www.mini.example"]', '["$(reboot)"]', r"is not a valid domain"),
         ("files =", 'congestion_control = "a b"\nfiles =', r"congestion_control: 'a b' is not a valid algorithm"),
+        (
+            'size = "10 kB" }]',
+            'size = "10 kB", send = { cc = "a&b c" } }]\nweb_server = "sender"',
+            r"server\.s\.files\.send\.cc: 'a&b c' is not a valid algorithm",
+        ),
         ("files =", 'fault = "explode"\nfiles =', r"field server\.0\.fault: input should be 'status_404'"),
         ("schema = 1", "schema = 2", r"field schema: input should be 1"),
         ("[[vantage]]", "[[vantage]", r"not valid TOML"),

@@ -143,12 +143,7 @@ def _check_server(topology: Topology, server: Server, domains: set[str], require
         _check_number(require, f"{at}.quic_stream_buffer", partial(parse_size, held), 4096, 1_000_000_000)
     _check_window(require, f"{at}.initcwnd", server.initcwnd)
     _check_windows(topology, server, at, require)
-    require(
-        bool(re.fullmatch(r"[a-z0-9_]{1,15}", server.congestion_control)),
-        f"{at}.congestion_control",
-        f"{server.congestion_control!r} is not a valid algorithm",
-        "use cubic, reno or bbr",
-    )
+    _check_algorithm(require, f"{at}.congestion_control", server.congestion_control)
     vantages = [vantage.name for vantage in topology.vantage]
     for name in server.paths:
         require(name in vantages, f"{at}.paths.{name}", "unknown vantage point", f"use {', '.join(vantages)}")
@@ -209,7 +204,14 @@ def _check_window(require: _Require, at: str, packets: int) -> None:
     require(1 <= packets <= MOST_INITCWND, at, f"{packets} is out of range", f"use 1 to {MOST_INITCWND}")
 
 
+def _check_algorithm(require: _Require, at: str, name: str) -> None:
+    good = bool(re.fullmatch(r"[a-z0-9_]{1,15}", name))
+    require(good, at, f"{name!r} is not a valid algorithm", "use cubic, reno or bbr")
+
+
 def _check_sending(require: _Require, at: str, sending: Sending) -> None:
+    if sending.cc is not None:
+        _check_algorithm(require, f"{at}.cc", sending.cc)
     if isinstance(sending.pace, float):
         _check_number(require, f"{at}.pace", partial(float, sending.pace), 0.01, 100)
     if isinstance(sending.first, int):
