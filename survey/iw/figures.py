@@ -74,8 +74,8 @@ def size_of(value: float, unit: str) -> int:
 
 
 def label(value: float, unit: str) -> str:
-    """E.g. `10`, `64 kB`."""
-    return f"{value:g}" if unit == "segments" else f"{value:.4g} {unit}"
+    """E.g. `10`, `14.601 kB`: to the byte, as shares have these names."""
+    return f"{value:g}" if unit == "segments" else f"{value:.10g} {unit}"
 
 
 def fit_scans(scans: Sequence[Scan]) -> tuple[list[Scan], list[str]]:

@@ -88,6 +88,14 @@ def test_shares_leave_unfit_vantage_points_out_and_tell_who_had_too_little() -> 
     assert any("Too little data from 20.0" in note and "47.6 %" in note for note in found.notes)
 
 
+def test_windows_that_differ_by_a_byte_are_counted_apart(tmp_path: Path) -> None:
+    scan = [in_bytes(n, 14_600, mime_type="image/png") for n in range(3)] + [in_bytes(9, 14_601, mime_type="image/png")]
+    windows = figures(scan).breakdowns["windows"].shares
+    assert {name: share.count for name, share in windows.items()} == {"14.6 kB": 3, "14.601 kB": 1}
+    found = rows(written(tmp_path / "s.parquet", scan), "--figure", "mime-types")
+    assert [(row["window"], row["count"]) for row in found] == [("14.6 kB", 3), ("14.601 kB", 1)]
+
+
 def test_over_time_shows_the_crossing(tmp_path: Path) -> None:
     files = []
     for number, (http, tls) in enumerate(((54, 40), (60, 50), (67, 60))):
