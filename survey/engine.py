@@ -247,10 +247,9 @@ async def _visit_all(
     finished: list[Finished] = []
 
     def flush() -> None:
-        batch = finished.copy()
+        ledger.record(finished)
+        outcomes.update(outcome for _, outcome, _ in finished)
         finished.clear()
-        ledger.record(batch)
-        outcomes.update(outcome for _, outcome, _ in batch)
         _show(survey, progress, total, outcomes)
 
     async def flush_often() -> None:
@@ -260,15 +259,19 @@ async def _visit_all(
 
     async with _context(survey, options, settings, blocks, site) as context, survey.visits(context) as visit:
         subjects = ledger.take()
-        flusher = asyncio.create_task(flush_often())
         try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(options.concurrency * survey.visits_per_place, total)):
-                    group.create_task(_work(survey, visit, subjects, finished, now))
+            async with asyncio.TaskGroup() as both:  # nobody is contacted whose result cannot be recorded
+                flusher = both.create_task(flush_often())
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(min(options.concurrency * survey.visits_per_place, total)):
+                        group.create_task(_work(survey, visit, subjects, finished, now))
+                flusher.cancel()
         except BaseExceptionGroup as faults:
-            raise faults.exceptions[0] from None
+            fault: BaseException = faults
+            while isinstance(fault, BaseExceptionGroup):
+                fault = fault.exceptions[0]
+            raise fault from None
         finally:
-            flusher.cancel()
             flush()
     return context.remarks
 

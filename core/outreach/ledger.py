@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from core.errors import UsageError
+from core.errors import PlaceError, UsageError
 from core.files.disk import give_to_caller, take_lock
 
 SCHEMA = 2
@@ -157,8 +157,12 @@ class Ledger:
         try:
             yield
             self._db.execute("COMMIT")
-        except BaseException:
-            self._db.execute("ROLLBACK")
+        except BaseException as error:
+            if self._db.in_transaction:  # SQLite itself may have rolled it back
+                self._db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError):
+                remedy = "free some space there, then run the same command again"
+                raise PlaceError(f"results cannot be written ({error})", where=str(self.path), remedy=remedy) from None
             raise
 
     def _add(self, entries: Iterable[LedgerEntry]) -> int:
@@ -177,7 +181,7 @@ class Ledger:
                 yield _entry(domain, rank, known)
 
     def record(self, finished: Iterable[Finished]) -> None:
-        """Marks domains as done in one transaction; survives a kill of the process."""
+        """Marks domains as done in one transaction; survives a kill of the process. Raises PlaceError: a full disk."""
         rows = [(outcome, json.dumps(dict(document)), domain) for domain, outcome, document in finished]
         if not rows:
             return

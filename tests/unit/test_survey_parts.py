@@ -13,20 +13,23 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.domain import Target
-from core.errors import UsageError
+from core.errors import PlaceError, UsageError
 from core.files import store, targets
 from core.outreach.ledger import LedgerEntry
 from core.outreach.pace import LANES_KEPT, Lanes, TokenBucket
 from survey.access import NotAskedError
-from survey.engine import SurveyLedger, _work
+from survey.engine import SurveyLedger, _work, run
+from survey.options.record import OptionsRecord
 from survey.subjects import Subject, Subjects
-from survey.surveys.options import OPTIONS
+from survey.surveys import Context, SurveyOptions, each
+from survey.surveys.options import OPTIONS, OptionsSettings
 from tests.cells import Repeats
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -88,6 +91,36 @@ def test_a_record_has_the_time_when_its_visit_ended() -> None:
     subjects = iter([Subject(domain="a.example"), Subject(domain="blocked.example")])
     asyncio.run(_work(OPTIONS, visit, subjects, finished, lambda: time_now))
     assert [document["surveyed_at"] for _, _, document in finished] == [1060.0, 1120.0]
+
+
+def test_a_full_disk_ends_the_survey_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is contacted whose result cannot be recorded, and what was not recorded is contacted again."""
+    (tmp_path / "list").write_text("".join(f"d{n}.example\n" for n in range(200)))
+    visited: list[str] = []
+
+    async def visit(_: Context, subject: Subject, record: OptionsRecord) -> OptionsRecord:
+        visited.append(subject.domain)
+        await asyncio.sleep(0.02)
+        return replace(record, outcome="ok", cname_chain="x" * 10_000)
+
+    survey = replace(OPTIONS, visits=each(visit), kernel={}, visits_per_place=1)
+    options = SurveyOptions(source=tmp_path / "list", out=tmp_path / "r", concurrency=1, nameserver="127.0.0.1")
+    full = 1
+
+    def record(ledger: SurveyLedger, finished: Any) -> None:
+        nonlocal full
+        pages = 1 if finished and full > 0 else 1_000_000
+        full -= bool(finished)
+        ledger._db.execute(f"PRAGMA max_page_count = {pages}")
+        plain(ledger, finished)
+
+    plain = SurveyLedger.record
+    monkeypatch.setattr(SurveyLedger, "record", record)
+    with pytest.raises(PlaceError, match=r"results cannot be written \(database or disk is full\).*free some space"):
+        run(survey, options, OptionsSettings(), mock.Mock())
+    assert 0 < len(visited) < 30
+    summary = run(survey, options, OptionsSettings(), mock.Mock())
+    assert [one.domain for one in summary.records] == [f"d{n}.example" for n in range(200)]
 
 
 class Time:

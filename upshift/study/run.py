@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import queue
 import socket
-import sqlite3
 import threading
 import time
 from collections import Counter
@@ -95,21 +94,17 @@ def run_study(
     """
     check_kernel(study)
     with folder_lock(out):
-        try:
-            plan = {"study": study.files[STUDY_FILE], "quick": study.is_quick}
-            with closing(StudyLedger(out / "ledger.sqlite", plan)) as ledger:
-                ledger.fill(study)
-                keep(study, out)
-                report = StudyProgress(study, ledger, out, progress=progress, say=say)
-                try:
-                    _make_all(study, ledger, report, lanes=lanes, until=until)
-                finally:
-                    write_flows(study, ledger, out / FLOWS_FILE)
-                total, endings = ledger.counts()
-                return StudySummary(endings=endings, void=report.void, left=total - endings.total())
-        except sqlite3.OperationalError as error:
-            remedy = "free some space there, then run the same command again"
-            raise PlaceError(f"results cannot be written ({error})", where=str(out), remedy=remedy) from None
+        plan = {"study": study.files[STUDY_FILE], "quick": study.is_quick}
+        with closing(StudyLedger(out / "ledger.sqlite", plan)) as ledger:
+            ledger.fill(study)
+            keep(study, out)
+            report = StudyProgress(study, ledger, out, progress=progress, say=say)
+            try:
+                _make_all(study, ledger, report, lanes=lanes, until=until)
+            finally:
+                write_flows(study, ledger, out / FLOWS_FILE)
+            total, endings = ledger.counts()
+            return StudySummary(endings=endings, void=report.void, left=total - endings.total())
 
 
 def check_kernel(study: Study) -> None:
