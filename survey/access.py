@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -49,6 +49,8 @@ class Access:
     places: asyncio.Semaphore
     """Limits the servers contacted at the same time."""
     ipv6: bool = False
+    ready: Callable[[], Awaitable[None]] | None = None
+    """Awaited before a turn is granted: a prober that holds requests back. Block lists are looked at after it."""
 
     def admit(self, domain: str, address: str | None = None) -> None:
         """Raises NotAskedError if the domain or the address must not be contacted."""
@@ -103,7 +105,7 @@ class Access:
 
             async def then() -> None:
                 await held.enter_async_context(self.places if place is None else place)
-                await self.rate.turn()
+                await self.rate.turn(self.ready)
 
             await held.enter_async_context(self.lanes.turn(address, then=then))
             for name in names:

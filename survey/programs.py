@@ -7,8 +7,12 @@ crashes.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import struct
+import termios
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +25,9 @@ Reply = TypeVar("Reply")
 Start = Callable[[Sequence[str]], Child]
 """Starts a program with binary pipes, where the kernel's settings are correct."""
 
+Turn = Callable[[], AbstractAsyncContextManager[object]]
+"""Waits until a request may be made."""
+
 READ_BYTES = 1 << 18
 
 MOST_UNSENT_BYTES = 1 << 20
@@ -28,6 +35,9 @@ MOST_UNSENT_BYTES = 1 << 20
 
 MOST_UNREAD_BYTES = 1 << 20
 """Longest reply."""
+
+MOST_WAITING_BYTES, LOOK_S = 1 << 12, 0.01
+"""Some requests that a prober has not read, for which nobody waits, and how often we look."""
 
 MOST_CRASHES = 3
 """Crashes in a row without a reply in between, after which we give up."""
@@ -56,7 +66,7 @@ class ProberProgram(Generic[Request, Reply]):
 class ProberPool(Generic[Request, Reply]):
     """One or more processes of a prober. Use it as an asynchronous context manager.
 
-    A process that ends early is restarted, and gets its unanswered requests again.
+    A process that ends early is restarted, and what it has not answered is asked again.
 
     Args:
         program: what to start.
@@ -94,11 +104,24 @@ class ProberPool(Generic[Request, Reply]):
         """Numbers of the processes."""
         return [process.pid for process in self._processes]
 
-    async def ask(self, request: Request) -> Reply:
-        """The reply to a request."""
-        process = self._processes[self._next]
-        self._next = (self._next + 1) % len(self._processes)
-        return await process.ask(request)
+    async def ask(self, request: Request, turn: Turn = nullcontext) -> Reply:
+        """The reply to a request.
+
+        Args:
+            turn: held while a process has the request: also when it is asked again, after block lists changed.
+        """
+        reply = None
+        while reply is None:
+            async with turn():
+                process = self._processes[self._next]
+                self._next = (self._next + 1) % len(self._processes)
+                reply = await process.ask(request)
+        return reply
+
+    async def taken(self) -> None:
+        """Waits until all but some requests were read: a prober with a rate of its own leaves them in the pipe."""
+        while any(process.waiting_bytes > MOST_WAITING_BYTES for process in self._processes):
+            await asyncio.sleep(LOOK_S)
 
 
 class _Process(Generic[Request, Reply]):
@@ -108,7 +131,7 @@ class _Process(Generic[Request, Reply]):
         self._program = program
         self._start = start
         self._child: Any = None
-        self._waiting: dict[int, tuple[bytes, asyncio.Future[Reply]]] = {}
+        self._waiting: dict[int, tuple[bytes, asyncio.Future[Reply | None]]] = {}
         self._number = 0
         self._outbox: list[bytes] = []
         self._unsent = b""
@@ -158,8 +181,17 @@ class _Process(Generic[Request, Reply]):
             loop.remove_writer(self._child.stdin.fileno())
             self._listening = False
 
-    async def ask(self, request: Request) -> Reply:
-        """The reply to a request."""
+    @property
+    def waiting_bytes(self) -> int:
+        """Requests that it has not read."""
+        ours = len(self._unsent) + sum(map(len, self._outbox))
+        if not self._listening:
+            return ours
+        (in_pipe,) = struct.unpack("i", fcntl.ioctl(self._child.stdin.fileno(), termios.FIONREAD, bytes(4)))
+        return ours + int(in_pipe)
+
+    async def ask(self, request: Request) -> Reply | None:
+        """The reply to a request, None if the process ended without one."""
         if not self._room.is_set():
             await self._room.wait()
         if self._fault is not None:
@@ -170,13 +202,13 @@ class _Process(Generic[Request, Reply]):
         if not self._outbox:  # further requests of this loop iteration are sent together
             loop.call_soon(self._send)
         self._outbox.append(data)
-        future: asyncio.Future[Reply] = loop.create_future()
+        future: asyncio.Future[Reply | None] = loop.create_future()
         self._waiting[number] = data, future
         return await future
 
     def _send(self) -> None:
         if not self._listening:
-            return  # it is being restarted, and then gets all unanswered requests
+            return  # it is being restarted, and gets them then
         loop = asyncio.get_running_loop()
         descriptor = self._child.stdin.fileno()
         self._unsent += b"".join(self._outbox)
@@ -227,6 +259,7 @@ class _Process(Generic[Request, Reply]):
         code = self._child.stop()
         self._crashes += 1
         if self._crashes < MOST_CRASHES:
+            self._settle(lambda future: future.set_result(None))
             self._restart = asyncio.get_running_loop().create_task(self._begin_again())
             return
         self._fail(
@@ -245,8 +278,13 @@ class _Process(Generic[Request, Reply]):
 
     def _fail(self, fault: PlaceError) -> None:
         self._fault = fault
+        self._settle(lambda future: future.set_exception(fault))
+
+    def _settle(self, how: Callable[[asyncio.Future[Reply | None]], None]) -> None:
+        """Ends all that wait for a reply, or for room."""
+        self._unsent, self._outbox = b"", []
         self._room.set()
         for _, future in self._waiting.values():
             if not future.done():
-                future.set_exception(fault)
+                how(future)
         self._waiting.clear()

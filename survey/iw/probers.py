@@ -153,7 +153,8 @@ async def visits(context: Context) -> AsyncIterator[Visit]:
     )
     async with ProberPool(program, context.start) as probers:
         visitor = IwVisitor(
-            access=context.access,
+            # With a rate of packets probes would wait in the pipe for minutes, and who opts out meanwhile be contacted.
+            access=context.access if settings.packet_rate is None else replace(context.access, ready=probers.taken),
             ask=probers.ask,
             user_agent=context.user_agent,
             names=read_names(settings.cdn_names),

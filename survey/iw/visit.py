@@ -19,6 +19,7 @@ from survey.iw.sources import CdnNames
 from survey.iw.votes import BOUNDS, UNDECIDED, ProbeResult, Vote, bounded, decide, fit, is_within_rfc6928
 from survey.iw.wanted import PORTS, Wanted
 from survey.iw.wire import COOKIE_BYTES, Note, ProbeReply, ProbeRequest, ProbeVerdict, Scheme
+from survey.programs import Turn
 from survey.subjects import Subject
 
 LONG_PATH = "/" + "a" * 1_000
@@ -98,7 +99,7 @@ class IwVisitor:
     """What all visits share."""
 
     access: Access
-    ask: Callable[[ProbeRequest], Awaitable[ProbeReply]]
+    ask: Callable[[ProbeRequest, Turn], Awaitable[ProbeReply]]
     """The prober."""
     user_agent: str
     names: CdnNames
@@ -197,9 +198,9 @@ class _Session:
             ack_delay_ms=ack_delay_ms,
             limit_ms=visitor.limit_ms,
         )
-        async with visitor.access.turn(record.domain, wanted.host, address=self.address):
-            record.probes += 1
-            reply = await visitor.ask(request)
+        names = (record.domain, wanted.host)
+        reply = await visitor.ask(request, lambda: visitor.access.turn(*names, address=self.address))
+        record.probes += 1
         record.losses += reply.holes > 0
         if reply.largest_bytes:
             record.mss_ignored = bool(record.mss_ignored) or bool(reply.notes & Note.MSS_IGNORED)

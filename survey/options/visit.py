@@ -137,9 +137,8 @@ class OptionsVisitor:
             record.varied = _negotiated(record) != first
 
     async def _handshake(self, record: OptionsRecord, address: str, port: int) -> HandshakeAttempt:
-        async with self.access.turn(record.domain, address=address):
-            record.attempts += 1
-            handshake = await self.probers.ask((address, port))
+        handshake = await self.probers.ask((address, port), lambda: self.access.turn(record.domain, address=address))
+        record.attempts += 1
         if handshake.errno in LOCAL_FAULTS:
             raise PlaceError(
                 f"this host cannot open that many connections ({os.strerror(handshake.errno)})",

@@ -21,6 +21,7 @@ from survey.iw.sources import our_names
 from survey.iw.visit import LONG_PATH, IwVisitor, ObjectCandidates, redirect
 from survey.iw.wanted import Wanted
 from survey.iw.wire import Note, ProbeReply, ProbeRequest, ProbeVerdict, Scheme
+from survey.programs import Turn
 from survey.subjects import Subject
 from upshift.commands.survey import app
 
@@ -105,12 +106,13 @@ def test_a_host_that_opted_out_is_not_probed_although_its_domain_leads_to_it(tmp
             return Answer(addresses=("198.18.0.9",), chain=())
 
     class Rate:
-        async def turn(self) -> None:
+        async def turn(self, _: object) -> None:
             blocked.write_text("www.shop.example\n")
             lists._looked = -100.0
 
-    async def ask(request: ProbeRequest) -> ProbeReply:
-        asked.append(request.host)
+    async def ask(request: ProbeRequest, turn: Turn) -> ProbeReply:
+        async with turn():
+            asked.append(request.host)
         return reply(http_status=301, location="http://www.shop.example/")
 
     async def visit() -> None:
@@ -131,7 +133,7 @@ def test_a_host_that_opted_out_is_not_probed_although_its_domain_leads_to_it(tmp
 
 
 def test_a_target_whose_url_cannot_be_requested_is_a_failure_of_its_own() -> None:
-    async def ask(request: ProbeRequest) -> ProbeReply:
+    async def ask(request: ProbeRequest, _: Turn) -> ProbeReply:
         raise AssertionError(request)
 
     visitor = IwVisitor(access=mock.Mock(), ask=ask, user_agent="x", names=our_names())

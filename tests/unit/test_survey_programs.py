@@ -7,15 +7,20 @@ import os
 import signal
 import struct
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from core.errors import PlaceError
+from core.outreach.blocks import BlockLists
+from core.outreach.pace import Lanes, TokenBucket
 from core.system import process
 from core.system.process import Child
-from survey.programs import MOST_CRASHES, ProberPool, ProberProgram
+from survey.access import Access, NotAskedError
+from survey.programs import MOST_CRASHES, MOST_WAITING_BYTES, ProberPool, ProberProgram
 
 REQUEST, REPLY = struct.Struct("=II"), struct.Struct("=IIQ")
 
@@ -85,6 +90,65 @@ def test_one_that_dies_is_started_again_and_asked_again_what_it_has_not_answered
     assert len(asyncio.run(work())) == 7  # six deaths
     seen = [int(line) for line in log.read_text().split()]
     assert {n for n in range(300) if seen.count(n) > 1} >= {49, 99, 149, 199, 249, 299}
+
+
+def test_what_is_asked_again_takes_another_turn(tmp_path: Path) -> None:
+    """Rates and block lists hold for it, too: of those that wait, one opts out before the prober dies."""
+    turns: list[int] = []
+
+    async def work() -> tuple[list[int], list[int]]:
+        async with ProberPool(program("dies", tmp_path / "log"), start) as programs:
+
+            @asynccontextmanager
+            async def turn(number: int) -> AsyncIterator[None]:
+                turns.append(number)
+                if number == 60 and turns.count(60) == 2:
+                    raise NotAskedError("blocked", "x")
+                yield
+
+            ends = await asyncio.gather(
+                *(programs.ask(n, lambda n=n: turn(n)) for n in range(80)), return_exceptions=True
+            )
+            refused = [n for n, end in enumerate(ends) if isinstance(end, NotAskedError)]
+            return [end[1] for end in ends if isinstance(end, tuple)], refused
+
+    values, refused = asyncio.run(work())
+    assert (values, refused) == ([2 * n for n in range(80) if n != 60], [60])
+    asked = [int(line) for line in (tmp_path / "log").read_text().split()]
+    assert 60 not in asked and all(turns.count(n) >= asked.count(n) for n in range(80))
+
+
+def test_turns_wait_for_a_prober_that_does_not_read(tmp_path: Path) -> None:
+    """As one with a rate of packets: else block lists would have been looked at minutes before a probe begins."""
+
+    async def work() -> int:
+        async with ProberPool(program("sleeps", tmp_path / "log"), start) as programs:
+            access = Access(
+                resolver=mock.Mock(),
+                blocks=BlockLists([]),
+                names=TokenBucket(1e6),
+                rate=TokenBucket(1e6),
+                lanes=Lanes(1e6, 10_000),
+                places=asyncio.Semaphore(10_000),
+                ready=programs.taken,
+            )
+            begun = 0
+
+            @asynccontextmanager
+            async def turn() -> AsyncIterator[None]:
+                nonlocal begun
+                async with access.turn("a.example", address="198.18.0.9"):
+                    begun += 1
+                    yield
+
+            tasks = [asyncio.ensure_future(programs.ask(n, turn)) for n in range(5_000)]
+            await asyncio.sleep(1.0)
+            for task in tasks:
+                task.cancel()
+            return begun
+
+    most = MOST_WAITING_BYTES // REQUEST.size
+    assert most // 2 < asyncio.run(work()) <= 2 * most
 
 
 def test_one_that_is_killed_from_outside_is_started_again(tmp_path: Path) -> None:

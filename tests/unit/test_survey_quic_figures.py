@@ -85,7 +85,7 @@ def _visitor(blocked: Path, opts_out: str) -> QuicVisitor:
     lists = BlockLists([blocked])
 
     class Rate:
-        async def turn(self) -> None:
+        async def turn(self, _: object = None) -> None:
             await asyncio.sleep(0)
             blocked.write_text(f"{opts_out}\n")
             lists._looked = -100.0
