@@ -1,5 +1,6 @@
 //! Packets to send: at once, or at a rate.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
 
@@ -13,6 +14,8 @@ pub struct Outbox {
     bytes: Vec<u8>,
     /// End of each packet in `bytes`, and whether it is IPv6.
     ends: Vec<(usize, bool)>,
+    /// Packets of which a connection is told that they have left, by their place in `ends`.
+    told: VecDeque<(usize, Peer)>,
     sent: usize,
     pace: Option<Pace>,
 }
@@ -24,6 +27,7 @@ impl Outbox {
         Self {
             bytes: Vec::new(),
             ends: Vec::new(),
+            told: VecDeque::new(),
             sent: 0,
             pace: rate.map(Pace::new),
         }
@@ -57,11 +61,16 @@ impl Outbox {
         }
     }
 
-    /// Sends what may be sent now.
+    /// Sends what may be sent now; `left` is told whose packets that were to be told of have left.
     ///
     /// # Errors
     /// The device is gone, or may not be used.
-    pub fn flush(&mut self, links: &[Link], now: u64) -> io::Result<()> {
+    pub fn flush(
+        &mut self,
+        links: &[Link],
+        now: u64,
+        mut left: impl FnMut(&Peer),
+    ) -> io::Result<()> {
         while !self.is_empty() {
             let mut most = self.ends.len() - self.sent;
             if let Some(pace) = &self.pace {
@@ -75,6 +84,12 @@ impl Outbox {
                 pace.took(now, sent);
             }
             self.sent += sent;
+            while let Some(&(at, peer)) = self.told.front()
+                && at < self.sent
+            {
+                left(&peer);
+                self.told.pop_front();
+            }
         }
         self.bytes.clear();
         self.ends.clear();
@@ -126,9 +141,49 @@ impl Sink for Sender<'_> {
         self.outbox.ends.push((end, self.us.is_ipv6()));
     }
 
-    fn leaves_at(&self, now: u64) -> u64 {
-        let waiting = self.outbox.ends.len() - self.outbox.sent;
-        let pace = self.outbox.pace.as_ref();
-        pace.map_or(now, |pace| pace.last_of(waiting, now))
+    fn tell_when_left(&mut self) {
+        let last = self.outbox.ends.len() - 1;
+        self.outbox.told.push_back((last, *self.peer));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::ACK;
+
+    #[test]
+    fn who_waits_is_told_when_the_packet_leaves_however_late_the_host_wakes() {
+        let us = "198.18.0.1".parse().unwrap();
+        let peers = [1, 2, 3].map(|port| Peer {
+            address: us,
+            port,
+            local_port: 9,
+        });
+        let mut outbox = Outbox::new(Some(10.0));
+        for peer in &peers {
+            let mut sink = outbox.to(us, peer);
+            for flags in [ACK, 0] {
+                sink.send(Outgoing {
+                    seq: 1,
+                    ack: 1,
+                    flags,
+                    window: 1,
+                    syn: None,
+                    payload: &[],
+                });
+                if flags == ACK && peer.port != 2 {
+                    sink.tell_when_left();
+                }
+            }
+        }
+        let mut told = Vec::new();
+        for at in 1_u64..=6 {
+            let at = at * 3_000_000_000; // six packets a second are due
+            outbox
+                .flush(&[], at, |peer| told.push((at / 1_000_000_000, peer.port)))
+                .unwrap();
+        }
+        assert_eq!((told, outbox.is_empty()), (vec![(3, 1), (15, 3)], true));
     }
 }

@@ -46,13 +46,6 @@ impl Pace {
         credit.min(self.together) as usize
     }
 
-    /// Time from which the last of so many is allowed.
-    #[must_use]
-    pub fn last_of(&self, count: usize, now: u64) -> u64 {
-        let first = self.next.max(now as f64);
-        (first + count.saturating_sub(1) as f64 * self.interval) as u64
-    }
-
     /// Counts what was done.
     pub fn took(&mut self, now: u64, count: usize) {
         let oldest = now as f64 - (self.together - 1.0) * self.interval;

@@ -151,7 +151,8 @@ pub struct Probe {
     /// Offset of the server's FIN.
     fin: Option<u32>,
     repeats: u8,
-    confirmed_at: u64,
+    /// When our ACK left.
+    confirmed_at: Option<u64>,
     /// Extent of the flight when we last sent something.
     spoke_at: u32,
 }
@@ -198,6 +199,17 @@ impl Probe {
                 Verdict::Unreachable
             };
             self.finish(verdict, now, sink);
+        }
+    }
+
+    /// The SYN, or the ACK that asks for more, has left.
+    pub fn on_left(&mut self, now: u64) {
+        if self.phase == Phase::Syn {
+            self.syn_at = now;
+        } else if self.phase == Phase::Confirm {
+            self.confirmed_at = Some(now);
+            let wait = LEAST_CONFIRMATION.max(3 * self.numbers.rtt.unwrap_or(0));
+            self.wake = now.saturating_add(wait);
         }
     }
 

@@ -114,9 +114,7 @@ impl Prober {
             if self.is_accepting() {
                 is_busy |= self.begin_all()?;
             }
-            self.outbox
-                .flush(&self.links, Clocks::now().monotonic)
-                .map_err(|error| ProberError::System("cannot send", error))?;
+            self.send()?;
             self.reply()?;
             if self.input.is_over() && self.open.is_empty() && self.outbox.is_empty() {
                 return Ok(());
@@ -191,6 +189,30 @@ impl Prober {
             }
         }
         is_busy
+    }
+
+    /// Sends what may leave now, and tells probes when it did.
+    fn send(&mut self) -> Result<(), ProberError> {
+        let Self {
+            links,
+            slots,
+            open,
+            outbox,
+            timers,
+            ..
+        } = self;
+        let now = Clocks::now().monotonic;
+        let left = |peer: &Peer| {
+            if let Some(&at) = open.get(peer) {
+                let slot = &mut slots[at];
+                slot.probe.on_left(now);
+                slot.timer = slot.probe.wake();
+                timers.push(Reverse((slot.timer, at)));
+            }
+        };
+        outbox
+            .flush(links, now, left)
+            .map_err(|error| ProberError::System("cannot send", error))
     }
 
     // Timers

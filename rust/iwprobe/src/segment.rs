@@ -71,8 +71,6 @@ pub trait Sink {
     /// Sends one.
     fn send(&mut self, segment: Outgoing<'_>);
 
-    /// When the last one leaves [ns], as it may wait for its turn.
-    fn leaves_at(&self, now: u64) -> u64 {
-        now
-    }
+    /// Tells [`Probe::on_left`](crate::probe::Probe::on_left) when the last one leaves: it may wait for its turn.
+    fn tell_when_left(&mut self);
 }

@@ -15,6 +15,8 @@ impl Sink for Count {
     fn send(&mut self, _: Outgoing<'_>) {
         self.0 += 1;
     }
+
+    fn tell_when_left(&mut self) {}
 }
 
 fuzz_target!(|data: &[u8]| {

@@ -27,6 +27,7 @@ impl Probe {
             }),
             payload: &[],
         });
+        sink.tell_when_left();
     }
 
     pub(super) fn on_syn_ack(&mut self, segment: &Segment, now: u64, sink: &mut impl Sink) {

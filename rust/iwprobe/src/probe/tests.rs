@@ -9,9 +9,9 @@ const RTT: u64 = 20 * MS;
 const TIMEOUT: u64 = 220 * MS;
 const ISN: u32 = 0xffff_fff0;
 
-/// What the probe sent: flags, sequence and acknowledgement number, window, payload.
+/// What the probe sent: flags, sequence and acknowledgement number, window, payload; whether it is told of the last one.
 #[derive(Default)]
-struct Sent(Vec<(u8, u32, u32, u16, Vec<u8>)>, u64);
+struct Sent(Vec<(u8, u32, u32, u16, Vec<u8>)>, bool);
 
 impl Sink for Sent {
     fn send(&mut self, segment: Outgoing<'_>) {
@@ -26,9 +26,8 @@ impl Sink for Sent {
         self.0.push((flags, seq, ack, window, payload.to_vec()));
     }
 
-    /// `self.1`: how long packets wait.
-    fn leaves_at(&self, now: u64) -> u64 {
-        now + self.1
+    fn tell_when_left(&mut self) {
+        self.1 = true;
     }
 }
 
@@ -38,6 +37,9 @@ struct World {
     now: u64,
     server_isn: u32,
     mss: u32,
+    /// How long what the probe is told of waits, and when it leaves.
+    waits: u64,
+    leaves: Option<u64>,
 }
 
 impl World {
@@ -81,14 +83,28 @@ impl World {
             now: 1_000 * MS,
             server_isn,
             mss: u32::from(mss),
+            waits: 0,
+            leaves: None,
         };
         world.probe.begin(plan, ISN, world.now, &mut world.sent);
+        world.leave();
         world
     }
 
     fn segment(&mut self, segment: &Segment) {
         self.probe
             .on_segment(segment, self.now, self.now, &mut self.sent);
+        self.leave();
+    }
+
+    /// What was sent leaves, if it is time.
+    fn leave(&mut self) {
+        if std::mem::take(&mut self.sent.1) {
+            self.leaves = Some(self.now + self.waits);
+        }
+        if let Some(at) = self.leaves.take_if(|at| *at <= self.now) {
+            self.probe.on_left(at);
+        }
     }
 
     /// Data of the server from an offset of its stream.
@@ -108,9 +124,14 @@ impl World {
     /// Time passes, with its timers.
     fn wait(&mut self, time: u64) {
         let until = self.now + time;
-        while self.probe.verdict().is_none() && self.probe.wake() <= until {
-            self.now = self.now.max(self.probe.wake());
+        loop {
+            let next = self.leaves.unwrap_or(u64::MAX).min(self.probe.wake());
+            if self.probe.verdict().is_some() || next > until {
+                break;
+            }
+            self.now = self.now.max(next);
             self.probe.on_timer(self.now, &mut self.sent);
+            self.leave();
         }
         self.now = until;
     }
@@ -337,11 +358,13 @@ fn data_that_was_written_after_our_ack_is_no_limit_of_the_window() {
         (0, 0, 2 * RTT + 101 * MS, Verdict::LowerBound),
         (0, 0, 280 * MS, Verdict::LowerBound),
         (100, 0, 280 * MS, Verdict::Limited),
-        (0, 200 * MS, 280 * MS, Verdict::Limited), // a rate made our ACK wait
+        // A rate made our ACK wait.
+        (0, 200 * MS, 280 * MS, Verdict::Limited),
+        (0, 200 * MS, 190 * MS, Verdict::LowerBound),
     ] {
         let mut world = World::with_request(1, 64, Some(7), Mode::Window);
         world.probe.plan.ack_delay = ack_delay * MS;
-        world.sent.1 = waits;
+        world.waits = waits;
         world.now += RTT;
         // A head of HTTP in five segments; its body comes after the timeout.
         (0..5).for_each(|index| world.data(64 * index, if index < 4 { 64 } else { 44 }, 0));
@@ -355,6 +378,21 @@ fn data_that_was_written_after_our_ack_is_no_limit_of_the_window() {
             "{ack_delay} {waits} {after}"
         );
     }
+}
+
+#[test]
+fn the_round_trip_begins_when_the_syn_leaves() {
+    let mut world = World::begun(1, 1_200, Mode::Window);
+    world.probe.on_left(world.now + 70 * MS);
+    world.now += 70 * MS + RTT;
+    let syn_ack = Segment {
+        seq: 1,
+        ack: ISN.wrapping_add(1),
+        flags: SYN | ACK,
+        ..Segment::default()
+    };
+    world.segment(&syn_ack);
+    assert_eq!(world.probe.numbers.rtt, Some(RTT));
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! The flight whose ACKs are withheld, its end, and the ACK that asks for more.
 
 use super::{
-    CONFIRMATION_SLACK, DEFAULT_MSS, LEAST_CONFIRMATION, LEAST_TIMEOUT, MOST_REPEATS, Phase, Probe,
-    SCALE, WINDOW,
+    CONFIRMATION_SLACK, DEFAULT_MSS, LEAST_TIMEOUT, MOST_REPEATS, Phase, Probe, SCALE, WINDOW,
 };
 use crate::segment::{Segment, Sink};
 use crate::verdict::{Verdict, note};
@@ -104,7 +103,8 @@ impl Probe {
             self.acked = self.flight.extent();
             self.phase = Phase::Confirm;
             self.repeats = 0;
-            self.confirm(now, sink);
+            self.confirmed_at = None;
+            self.confirm(sink);
         }
     }
 
@@ -123,7 +123,7 @@ impl Probe {
         }
     }
 
-    pub(super) fn confirm(&mut self, now: u64, sink: &mut impl Sink) {
+    pub(super) fn confirm(&mut self, sink: &mut impl Sink) {
         let two = 2 * self.flight.largest().max(u32::from(self.plan.mss));
         let field = if self.numbers.server_scale.is_some() {
             two.div_ceil(1 << SCALE)
@@ -131,9 +131,8 @@ impl Probe {
             two
         };
         self.send_ack(u16::try_from(field).unwrap_or(WINDOW), sink);
-        self.confirmed_at = sink.leaves_at(now);
-        let wait = LEAST_CONFIRMATION.max(3 * self.numbers.rtt.unwrap_or(0));
-        self.wake = self.confirmed_at.saturating_add(wait);
+        sink.tell_when_left();
+        self.wake = u64::MAX; // until it has left
     }
 
     pub(super) fn on_confirmation(
@@ -144,10 +143,12 @@ impl Probe {
         sink: &mut impl Sink,
     ) {
         if length > 0 && end > self.acked {
-            // The server's round trip includes the delay of our first ACK. What comes later had not been written before.
+            // The server's round trip includes the delay of our first ACK. What comes later had not been written before,
+            // and what comes while our ACK still waits was not held back.
             let round_trip = self.numbers.rtt.unwrap_or(0) + self.plan.ack_delay;
-            let is_late =
-                now.saturating_sub(self.confirmed_at) > 2 * round_trip + CONFIRMATION_SLACK;
+            let is_late = self
+                .confirmed_at
+                .is_none_or(|at| now.saturating_sub(at) > 2 * round_trip + CONFIRMATION_SLACK);
             let verdict = if is_late {
                 Verdict::LowerBound
             } else {
@@ -156,12 +157,15 @@ impl Probe {
             self.finish(verdict, now, sink);
         } else if self.fin.is_some_and(|fin| fin <= self.acked) {
             self.finish(Verdict::LowerBound, now, sink);
-        } else if length > 0 && self.repeats < MOST_REPEATS {
+        } else if length > 0 && self.repeats < MOST_REPEATS && self.wake < u64::MAX {
             // The server repeats what we acknowledged more than a round trip ago: our ACK was lost.
             let rtt = self.numbers.rtt.unwrap_or(0).max(LEAST_TIMEOUT);
-            if now.saturating_sub(self.confirmed_at) > rtt {
+            if self
+                .confirmed_at
+                .is_some_and(|at| now.saturating_sub(at) > rtt)
+            {
                 self.repeats += 1;
-                self.confirm(now, sink);
+                self.confirm(sink);
             }
         }
     }
