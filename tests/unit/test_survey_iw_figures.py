@@ -145,6 +145,20 @@ def test_a_full_scan_beside_its_samples(tmp_path: Path) -> None:
     assert (ten["count"], ten["n"], ten["share"]) == (25, 50, 0.5)
 
 
+def test_samples_of_one_name(tmp_path: Path) -> None:
+    files = []
+    for at, folder in enumerate(("a", "b", "c")):
+        (tmp_path / folder).mkdir()
+        files.append(written(tmp_path / folder / "s.parquet", [record(n, 10) for n in range(9 - at)]))
+    picture = tmp_path / "s.svg"
+    found = rows(*files, files[2], "--figure", "samples", "--picture", str(picture))
+    assert [(r["scan"], r["n"]) for r in found if r["window"] == "10"] == [
+        *zip(files, (9, 8, 7), strict=True),
+        (files[2], 7),
+    ]
+    assert all(f"{folder}/s.parquet" in picture.read_text() for folder in ("a", "b", "c"))
+
+
 def test_windows_per_cdn(tmp_path: Path) -> None:
     scan = [record(n, 16, cdn="Akamai", pace="burst") for n in range(3)] + [record(9, 32, cdn="Akamai")]
     scan += [in_bytes(10, 105_000, cdn="Cachefly", pace="paced"), record(11, 10)]

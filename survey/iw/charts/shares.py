@@ -116,9 +116,12 @@ OVER_TIME = Chart(
 def _samples(scans: Sequence[Scan], beside: bool) -> ChartTable:
     kept, notes = fit_scans(scans)
     rows = []
-    for number, scan in enumerate(kept):
+    names = [scan.path.name for scan in kept]
+    if len(set(names)) < len(names):  # of several vantage points, or days
+        names = [str(scan.path) for scan in kept]
+    for number, (scan, called) in enumerate(zip(kept, names, strict=True)):
         counts = Counter(name for record in scan.records if (name := bucket(record)) is not None)
-        rows += [(scan.path.name, "sample" if number else "full", *cells) for cells in _windows(counts)]
+        rows += [(called, "sample" if number else "full", *cells) for cells in _windows(counts)]
     if beside:
         enough = figures.paper_fact("sample that is enough for the shares of IPv4")
         notes.append(f"In the paper, a sample of {enough} % is enough for the shares of IPv4.")
@@ -134,17 +137,15 @@ def _draw_samples(table: ChartTable, figure: Any) -> None:
     every_row = table.dicts()
     names = (*COMMON, OTHERS)
     axis = figure.subplots()
-    samples = list(dict.fromkeys(row["scan"] for row in every_row if row["role"] == "sample"))
-    full = [row for row in every_row if row["role"] == "full"]
+    full, *samples = [every_row[start : start + len(names)] for start in range(0, len(every_row), len(names))]
     axis.bar(
         range(len(names)), [(row["share"] or 0) * 100 for row in full], 0.8, color="#c9d6e2", label=full[0]["scan"]
     )
-    for number, scan in enumerate(samples):
-        rows = [row for row in every_row if row["scan"] == scan and row["role"] == "sample"]
+    for number, rows in enumerate(samples):
         at = [place - 0.3 + 0.6 * (number + 0.5) / len(samples) for place in range(len(names))]
         shares, errors = _percentages(rows)
         colour = COLOURS[1 + number % (len(COLOURS) - 1)]
-        axis.errorbar(at, shares, yerr=errors, fmt="o", markersize=3, capsize=2, color=colour, label=scan)
+        axis.errorbar(at, shares, yerr=errors, fmt="o", markersize=3, capsize=2, color=colour, label=rows[0]["scan"])
     axis.set_xticks(range(len(names)), [f"IW {name}" if name != OTHERS else name for name in names])
     axis.set_ylabel("share of servers [%]")
     axis.set_ylim(bottom=0)
