@@ -171,7 +171,7 @@ LABELS = {**{name: f"IW {name}" for name in COMMON}, "within_rfc6928": "<= RFC 6
 
 
 def figures(records: Sequence[IwRecord]) -> Figures:
-    """Counts records; those of unfit vantage points are left out."""
+    """Counts records, a server as often as it has any; those of unfit vantage points are left out."""
     fit = [record for record in records if record.vantage_fit is not False]
     decided = [record for record in fit if bucket(record) is not None]
     verdicts = Counter(record.verdict or record.failure or "unknown" for record in fit)
@@ -180,9 +180,18 @@ def figures(records: Sequence[IwRecord]) -> Figures:
     paces = Counter(record.pace for record in fit if record.pace is not None)
     rtts = [record.rtt_s for record in decided if record.rtt_s is not None]
     ordered = sorted(windows.items(), key=lambda item: (-item[1], item[0]))
+    servers = len({record.domain for record in fit})
+    whole = f"{len(fit):,} servers"
+    if servers < len(fit):
+        whole = f"{len(fit):,} results of {servers:,} servers (one counts once per MIME type and file)"
     return Figures(
-        title=f"{len(decided):,} of {len(fit):,} servers have a decided window. Shares of these in %, 95 % intervals:",
-        counts={"domains": len(records), "unfit": len(records) - len(fit), "decided": len(decided)},
+        title=f"{len(decided):,} of {whole} have a decided window. Shares of these in %, 95 % intervals:",
+        counts={
+            "domains": len(records),
+            "servers": servers,
+            "unfit": len(records) - len(fit),
+            "decided": len(decided),
+        },
         shares=shares_by_group(decided, "all servers", SHARES),
         labels=LABELS,
         breakdowns={

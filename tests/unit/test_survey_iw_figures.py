@@ -96,6 +96,14 @@ def test_windows_that_differ_by_a_byte_are_counted_apart(tmp_path: Path) -> None
     assert [(row["window"], row["count"]) for row in found] == [("14.6 kB", 3), ("14.601 kB", 1)]
 
 
+def test_a_server_that_counts_more_than_once_is_told() -> None:
+    types = [record(1, 10, mime_type=kind) for kind in ("image/png", "text/html", "video/mp2t")]
+    found = figures([*types, record(2, 4)])
+    assert found.title.startswith("4 of 4 results of 2 servers (one counts once per MIME type and file) have a decided")
+    assert (found.counts["servers"], found.counts["domains"]) == (2, 4)
+    assert figures(types[:1]).title.startswith("1 of 1 servers have a decided window.")
+
+
 def test_over_time_shows_the_crossing(tmp_path: Path) -> None:
     files = []
     for number, (http, tls) in enumerate(((54, 40), (60, 50), (67, 60))):
