@@ -65,7 +65,7 @@ class OptionsRecord:
     """What the handshakes with one domain's server negotiated. None: no handshake, or unknown."""
 
     domain: str
-    """Rank in the list."""
+    """The domain, as in the list."""
     rank: int | None = None
     provider: str | None = None
     """Provider, if the input was mapped before the survey."""
@@ -94,9 +94,9 @@ class OptionsRecord:
     rtt_s: float | None = None
     """Round-trip time of the handshake, as measured by the kernel."""
     syn_retransmissions: int | None = None
-    """SYNs retransmitted in the successful attempt, else in the last one."""
+    """SYNs retransmitted in the last successful attempt, else in the last one."""
     attempts: int = 0
-    """SYNs of all other attempts: at other ports, and repeated handshakes."""
+    """Handshakes that were tried, at all ports and again: SYNs that were no retransmissions, all attempts together."""
     varied: bool | None = None
     """Two handshakes with the same port negotiated different options (a SYN cookie, or several machines behind the
     address); the options are those of both together. None if there was one handshake."""
