@@ -178,7 +178,7 @@ def cache_folder() -> Path:
 
 def _cache_path(ribs: Sequence[Path], backend: str) -> Path:
     """The name depends on the files and their state: a changed RIB gets another table."""
-    parts = [f"format {table.FORMAT}, {backend}"]
+    parts = [f"format {table.FORMAT}, reserved to 131071, {backend}"]
     for rib in ribs:
         status = rib.stat()
         parts.append(f"{rib.resolve()} {status.st_size} {status.st_mtime_ns}")

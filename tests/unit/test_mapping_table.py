@@ -107,11 +107,13 @@ def test_what_is_dropped_and_counted() -> None:
         ("198.51.100.0/24", "64512"),
         ("203.0.113.0/24", ""),
         ("10.0.0.0/8", "701 4200000000 23456 0"),
+        ("11.0.0.0/8", "701 131072 64496 65552 131071"),  # nobody has 65552 to 131071 (IANA)
     )
     assert found.about["dropped"] == {"default route": 2, "prefix too short": 2, "path without a public AS": 2}
     assert found.find("8.8.8.8") is None
     assert found.find("192.0.2.1").asn == 701  # type: ignore[union-attr]  # the private tail is the provider's customer
     assert found.find("10.1.1.1").asn == 701  # type: ignore[union-attr]
+    assert found.find("11.1.1.1").asn == 131072  # type: ignore[union-attr]
     assert found.find("::ffff:10.1.1.1").asn == 701  # type: ignore[union-attr]
 
 
