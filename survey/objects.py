@@ -175,7 +175,7 @@ def _cdf(scans: Sequence[Scan], beside: bool) -> ChartTable:  # noqa: ARG001 - t
         # What has a bound alone may be of any size above it, so it comes last.
         ordered = [size.bytes for size in sorted(sizes, key=lambda s: s.bytes) if not size.bound]
         for percent in range(1, 101):
-            at = math.ceil(percent / 100 * len(sizes)) - 1
+            at = -(-percent * len(sizes) // 100) - 1  # whole numbers: 7 / 100 * 100 is more than 7
             if at < len(ordered):
                 rows.append((name, len(sizes), percent / 100, ordered[at]))
     return ChartTable(

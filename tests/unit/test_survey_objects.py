@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
 
@@ -118,6 +119,14 @@ def test_the_cdf_ends_where_sizes_are_bounds() -> None:
     assert curve[0.01] == 100 and curve[0.5] == 4_381 + 4_619 and max(curve.values()) == 46_721
     assert 0.88 in curve and 0.89 not in curve  # 8 of 9 are known
     assert draw_chart(chart, table, "png").startswith(b"\x89PNG")
+
+
+def test_the_cdf_has_the_smallest_size_that_so_many_have_at_most() -> None:
+    from survey.charts import Scan
+
+    records = [replace(SOME[0], is_page=False, size_bytes=n, size_is_lower_bound=False) for n in range(1, 101)]
+    table = OBJECTS.charts["sizes"].table([Scan(path=Path("x"), records=records)], False)
+    assert [row[3] for row in table.rows if row[0] == "objects, all"] == list(range(1, 101))
 
 
 @pytest.mark.parametrize(
