@@ -46,12 +46,16 @@ def _sized(records: Iterable[PageObject]) -> list[ObjectSize]:
 
 def _pages(records: Sequence[PageObject]) -> list[ObjectSize]:
     """The start pages that were measured, each with those of its objects that were: its part at its own address."""
-    sums: Counter[str] = Counter()
+    number: Counter[str] = Counter()  # a domain has a page in each of several files, and its objects follow it there
+    pages: dict[tuple[str, int], list[PageObject]] = defaultdict(list)
     for record in records:
-        sums[record.domain] += record.size_bytes or 0
-    bounds = {record.domain for record in records if record.size_is_lower_bound}
-    measured = [r.domain for r in records if r.is_page and r.size_bytes is not None]
-    return [ObjectSize(domain, sums[domain], domain in bounds) for domain in measured]
+        number[record.domain] += record.is_page
+        pages[record.domain, number[record.domain]].append(record)
+    return [
+        ObjectSize(own[0].domain, sum(r.size_bytes or 0 for r in own), any(r.size_is_lower_bound for r in own))
+        for own in pages.values()
+        if any(r.is_page and r.size_bytes is not None for r in own)
+    ]
 
 
 def _groups(records: Sequence[PageObject]) -> Iterator[tuple[str, list[ObjectSize]]]:

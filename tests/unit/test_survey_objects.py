@@ -109,6 +109,12 @@ def test_sizes_count_where_they_belong() -> None:
     assert found.paper == {"10 segments": 90.0}
 
 
+def test_a_page_of_two_files_is_two_pages_of_its_size() -> None:
+    once, twice = groups(SOME)["pages, all"], groups(SOME + SOME)["pages, all"]
+    assert sorted(twice) == sorted(once + once)
+    assert {s.bytes for s in once} == {4_000 + 4_380 + 4_381 + 14_600, 100 + 46_721 + 5_000_000, 14_601 + 9_000}
+
+
 @pytest.mark.thorough
 def test_the_cdf_ends_where_sizes_are_bounds() -> None:
     from survey.charts import Scan, draw_chart
