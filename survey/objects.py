@@ -44,17 +44,21 @@ def _sized(records: Iterable[PageObject]) -> list[ObjectSize]:
     return [ObjectSize(r.domain, r.size_bytes, r.size_is_lower_bound) for r in records if r.size_bytes is not None]
 
 
-def _pages(records: Sequence[PageObject]) -> list[ObjectSize]:
-    """The start pages that were measured, each with those of its objects that were: its part at its own address."""
+def _measured(records: Sequence[PageObject]) -> list[list[PageObject]]:
+    """The rows of each start page that has a size: its own, and those of its objects."""
     number: Counter[str] = Counter()  # a domain has a page in each of several files, and its objects follow it there
     pages: dict[tuple[str, int], list[PageObject]] = defaultdict(list)
     for record in records:
         number[record.domain] += record.is_page
         pages[record.domain, number[record.domain]].append(record)
+    return [own for own in pages.values() if any(r.is_page and r.size_bytes is not None for r in own)]
+
+
+def _pages(records: Sequence[PageObject]) -> list[ObjectSize]:
+    """The start pages, each with those of its objects that were measured: its part at its own address."""
     return [
         ObjectSize(own[0].domain, sum(r.size_bytes or 0 for r in own), any(r.size_is_lower_bound for r in own))
-        for own in pages.values()
-        if any(r.is_page and r.size_bytes is not None for r in own)
+        for own in _measured(records)
     ]
 
 
@@ -104,7 +108,7 @@ def figures(records: Sequence[PageObject]) -> Figures:
         "objects": len(measured),
         "lower_bounds": sum(size.bound for size in measured),
         "skipped": sum(record.skipped for record in records),
-        "larger_pages": len({r.domain for r in records if r.skipped or (r.size_bytes is None and not r.is_page)}),
+        "larger_pages": sum(any(r.skipped or r.size_bytes is None for r in own) for own in _measured(records)),
     }
     return Figures(
         title=f"{len(measured):,} objects of {counts['pages']:,} pages. Shares in % that fit into so many segments of "

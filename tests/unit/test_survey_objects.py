@@ -112,6 +112,11 @@ def test_sizes_count_where_they_belong() -> None:
 def test_a_page_of_two_files_is_two_pages_of_its_size() -> None:
     once, twice = groups(SOME)["pages, all"], groups(SOME + SOME)["pages, all"]
     assert sorted(twice) == sorted(once + once)
+    broken = [
+        PageObject(domain="off.example", is_page=True, failure="protocol_error"),
+        replace(SOME[-2], domain="off.example"),
+    ]
+    assert [figures(many).counts["larger_pages"] for many in (SOME, SOME + SOME, broken)] == [1, 2, 0]  # of 3, 6 and 0
     assert {s.bytes for s in once} == {4_000 + 4_380 + 4_381 + 14_600, 100 + 46_721 + 5_000_000, 14_601 + 9_000}
 
 
