@@ -131,6 +131,7 @@ class SurveySummary:
 def plan_of(survey: Survey, options: SurveyOptions, settings: Any) -> dict[str, Any]:
     """Options that affect the results, as JSON values: a resumed run must have the same."""
     own = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in survey.unplanned}
+    own = {name: identity(value) if isinstance(value, Path) else value for name, value in own.items()}
     shared = {name: getattr(options, name) for name in PLANNED}
     return {
         "survey": survey.kind,

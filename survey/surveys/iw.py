@@ -150,7 +150,7 @@ IW = Survey(
     good=lambda outcome: outcome == ProbeVerdict.LIMITED,
     refused=_refused,
     defaults={"source": None, "timeout": 15.0, "rate": 100.0},
-    unplanned=("packet_rate", "prefixes", "cdn_names"),
+    unplanned=("packet_rate", "prefixes"),  # the prefixes are the list
     raw=True,
     visits_per_place=2,
 )

@@ -64,6 +64,6 @@ QUIC = Survey(
     outcome=lambda record: str(record.cause),
     good=lambda outcome: outcome not in NOT_ASKED,
     defaults={"timeout": 3.0, "per_address": 4},
-    unplanned=("handshakes", "ca"),
+    unplanned=("handshakes",),
     check=lambda settings: arguments.check_certificates(settings.trusted),
 )

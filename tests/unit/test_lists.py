@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from core.errors import UsageError
 from core.outreach.lists import TopList, domain_of
 from survey.engine import plan_of
 from survey.surveys import ALL, SurveyOptions
+from survey.surveys.iw import IW
+from survey.surveys.quic import QUIC
 
 RANKED = "1,google.com\r\n2,Example.ORG\r\n3,b.example\r\n"
 WANT = [(1, "google.com"), (2, "example.org"), (3, "b.example")]
@@ -137,3 +140,15 @@ def test_another_list_of_the_same_name_and_length_is_another_list(tmp_path: Path
     assert plans() == before
     source.write_text("b.example\n")
     assert all(earlier != later for earlier, later in zip(before, plans(), strict=True))
+
+
+def test_another_file_of_names_or_certificates_is_another_plan(tmp_path: Path) -> None:
+    """Else some rows would be by the one, and the rest by the other."""
+    options = SurveyOptions(source=tmp_path / "list", out=tmp_path / "out")
+    options.source.write_text("a.example\n")
+    for survey, name in ((IW, "cdn_names"), (QUIC, "ca")):
+        plans = [plan_of(survey, options, survey.settings())]
+        for text in ("one", "two"):
+            (tmp_path / "file").write_text(text)
+            plans.append(plan_of(survey, options, survey.settings(**{name: tmp_path / "file"})))
+        assert plans[0][name] is None and len({json.dumps(plan) for plan in plans}) == 3
