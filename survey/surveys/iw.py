@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -126,6 +126,11 @@ def _visits(context: Context) -> AbstractAsyncContextManager[Visit]:
     return visits(context)
 
 
+def _of_fit(column: str) -> Callable[[IwRecord], Any]:
+    """A target has no mark: of an unfit vantage point it gets nothing."""
+    return lambda record: None if record.vantage_fit is False else getattr(record, column)
+
+
 def _refused(record: Any, error: Any) -> None:
     record.failure, record.failure_detail = error.failure, error.detail
     record.verdict = None
@@ -145,7 +150,7 @@ IW = Survey(
     subjects=_subjects,
     settings=IwSettings,
     check=_check,
-    targets={name: attrgetter(name) for name in ("iw_segments", "iw_bytes", "iw_kind", "paced")},
+    targets={name: _of_fit(name) for name in ("iw_segments", "iw_bytes", "iw_kind", "paced")},
     outcome=lambda record: record.verdict or record.failure or "unknown",
     good=lambda outcome: outcome == ProbeVerdict.LIMITED,
     refused=_refused,

@@ -14,11 +14,13 @@ from typer.testing import CliRunner
 
 from core.errors import UsageError
 from core.files import store
+from survey.engine import known
 from survey.iw.charts import ALL
 from survey.iw.figures import IN_THE_WILD, bucket, figures, label, segments, window
 from survey.iw.record import IwRecord, arrivals_text, windows_text
 from survey.iw.votes import Vote
 from survey.iw.wire import Arrival, ProbeVerdict
+from survey.surveys.iw import IW
 from tests.cells import Repeats
 from upshift.commands.survey import app
 
@@ -94,6 +96,11 @@ def test_windows_that_differ_by_a_byte_are_counted_apart(tmp_path: Path) -> None
     assert {name: share.count for name, share in windows.items()} == {"14.6 kB": 3, "14.601 kB": 1}
     found = rows(written(tmp_path / "s.parquet", scan), "--figure", "mime-types")
     assert [(row["window"], row["count"]) for row in found] == [("14.6 kB", 3), ("14.601 kB", 1)]
+
+
+def test_targets_get_no_window_from_an_unfit_vantage_point() -> None:
+    scan = [record(1, 10), record(2, 10, vantage_fit=True), record(3, 10, vantage_fit=False)]
+    assert known(IW, scan)["iw_segments"] == {"d1.example": 10, "d2.example": 10}
 
 
 def test_a_server_that_counts_more_than_once_is_told() -> None:
