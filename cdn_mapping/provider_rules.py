@@ -66,6 +66,10 @@ class Providers:
         self.files = files
         self._rules: dict[int, Rule] = {}
         self._owner: dict[int, Path] = {}
+        self._ends = {
+            provider.name: tuple(f".{suffix.strip('. ').lower()}" for suffix in provider.cname_suffixes)
+            for provider in files.values()
+        }
         for path, provider in files.items():
             for asn in provider.seed_asns:
                 if asn not in provider.exclude_asns:
@@ -88,10 +92,10 @@ class Providers:
     def by_cname(self, chain: Sequence[str]) -> str | None:
         """The provider of a chain of CNAMEs: that of the last name that matches a rule; None without a match."""
         for name in reversed(chain):
-            labels = name.rstrip(".").lower()
-            for provider in self.files.values():
-                if any(labels == suffix or labels.endswith(f".{suffix}") for suffix in provider.cname_suffixes):
-                    return provider.name
+            labels = f".{name.rstrip('.').lower()}"
+            for provider, ends in self._ends.items():
+                if labels.endswith(ends):
+                    return provider
         return None
 
     def asns(self, provider: str) -> list[int]:

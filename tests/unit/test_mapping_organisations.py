@@ -183,9 +183,12 @@ def write(folder: Path, name: str, text: str) -> None:
 
 
 def test_a_folder_of_the_users_own(tmp_path: Path) -> None:
-    write(tmp_path, "fastly", 'name = "fastly"\ntitle = "Fastly"\nseed_asns = [7]\nsiblings = false\n')
+    suffixes = 'cname_suffixes = [".Fastly.net", "fastlylb.net."]\n'
+    write(tmp_path, "fastly", f'name = "fastly"\ntitle = "Fastly"\nseed_asns = [7]\nsiblings = false\n{suffixes}')
     rules = Providers(read_providers(tmp_path), organisations(tmp_path))
     assert rules.rule(7).provider == "fastly"
+    names = ("x.fastly.net", "fastly.net", "X.fastlylb.net.", "notfastly.net", "fastly.net.example")
+    assert [rules.by_cname([name]) for name in names] == ["fastly", "fastly", "fastly", None, None]
     assert rules.rule(15169).provider == "other"
 
 
