@@ -123,15 +123,20 @@ def groups(records: Sequence[Record]) -> Iterator[tuple[str, Sequence[Record]]]:
 
 
 def shares_by_group(
-    records: Sequence[Record], everybody: str, counts: Mapping[str, Callable[[Record], bool]]
+    records: Sequence[Record], everybody: str, counts: Mapping[str, Callable[[Record], bool | None]]
 ) -> dict[str, dict[str, Share]]:
     """Group -> share's name -> share: of all records (named `everybody`), of rank buckets, of providers.
 
     Args:
-        counts: share's name -> whether a record counts.
+        counts: share's name -> whether a record counts; None: it is not known, and the share is of the others.
     """
+
+    def share(whole: Sequence[Record], holds: Callable[[Record], bool | None]) -> Share:
+        known = [value for record in whole if (value := holds(record)) is not None]
+        return wilson(sum(known), len(known))
+
     return {
-        name: {share: wilson(sum(map(holds, whole)), len(whole)) for share, holds in counts.items()}
+        name: {called: share(whole, holds) for called, holds in counts.items()}
         for name, whole in ((everybody, records), *groups(records))
     }
 

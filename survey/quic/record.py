@@ -168,9 +168,9 @@ def _serves(record: QuicRecord) -> bool:
     return record.cause == QuicCause.OK
 
 
-SHARES: Mapping[str, Callable[[QuicRecord], bool]] = {
+SHARES: Mapping[str, Callable[[QuicRecord], bool | None]] = {
     "offered": _offers,
-    "https record": lambda r: bool(r.https_record_h3),
+    "https record": lambda r: r.https_record_h3,
     "alt-svc": lambda r: bool(r.alt_svc_h3),
     "answers vn": lambda r: r.negotiation == NegotiationKind.VERSIONS,
     "http/3": _serves,
@@ -194,6 +194,9 @@ def figures(records: Sequence[QuicRecord]) -> Figures:
     listed = Counter(version for record in answered for version in (record.versions or "").split(","))
     causes = Counter(record.cause for record in records)
     small = [record for record in surveyed if record.answers_unpadded is not None]
+    # Of a list that was not crawled nobody knows the headers.
+    crawled = any(record.alt_svc_h3 is not None for record in surveyed)
+    shares = SHARES if crawled else {**SHARES, "alt-svc": lambda _: None}
     times = [record.handshake_s for record in surveyed if record.handshake_s is not None]
     flaws = dict(Counter(r.negotiation_flaw for r in surveyed if r.negotiation_flaw is not None).most_common())
     singles = {
@@ -205,7 +208,7 @@ def figures(records: Sequence[QuicRecord]) -> Figures:
     return Figures(
         title=f"{len(surveyed):,} of {len(records):,} domains could be surveyed. Shares of these in %, 95 % intervals:",
         counts={"domains": len(records), "asked": len(surveyed)},
-        shares=shares_by_group(surveyed, "all", SHARES),
+        shares=shares_by_group(surveyed, "all", shares),
         breakdowns={
             "causes": Breakdown(
                 title="All domains, by cause:",

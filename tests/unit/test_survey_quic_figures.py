@@ -174,13 +174,23 @@ RECORDS = [
 ]
 
 
+def test_of_a_list_that_was_not_crawled_nobody_knows_alt_svc() -> None:
+    found = figures([record for record in RECORDS if record.alt_svc_h3 is None])
+    shares = {name: (share.count, share.n) for name, share in found.shares["all"].items()}
+    assert (shares["alt-svc"], shares["offered"]) == ((0, 0), (3, 4))
+    assert as_document(found)["shares"]["all"]["alt-svc"]["share"] is None
+    text = io.StringIO()
+    print_figures(found, text)
+    assert " - " in next(line for line in text.getvalue().splitlines() if line.strip().startswith("all"))
+
+
 def test_figures() -> None:
     found = figures(RECORDS)
     assert found.counts == {"domains": 8, "asked": 6}
     counts = {g: {n: (s.count, s.n) for n, s in shares.items()} for g, shares in found.shares.items()}
     assert counts["all"] == {
         "offered": (5, 6),
-        "https record": (3, 6),
+        "https record": (3, 4),  # of two the look-up failed
         "alt-svc": (2, 6),
         "answers vn": (3, 6),
         "http/3": (3, 6),
