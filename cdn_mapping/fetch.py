@@ -188,6 +188,8 @@ def download(url: str, folder: Path, *, on_read: Callable[[int, int], None] | No
         connection, response = _request(url, {})
     try:
         start, total = _placed(response, start, url)
+        if not start:
+            part.unlink(missing_ok=True)  # before the note says that it is of this version
         write_json(
             note, {"url": url, "validator": response.headers.get("ETag") or response.headers.get("Last-Modified")}
         )

@@ -25,6 +25,7 @@ from cdn_mapping.votes import Ballot
 from core.domain import Target
 from core.errors import IncompleteError, PlaceError, ReachError, UsageError
 from core.files import store
+from core.files.disk import write_json
 from core.outreach import dns_wire
 from upshift.commands.map import app
 
@@ -396,6 +397,23 @@ def test_what_an_earlier_try_left_is_used_only_if_it_fits(mirror: str, tmp_path:
         assert fetch.download(url, tmp_path).path.read_bytes() == RIB
     part.write_bytes(b"x" * 100)
     note.write_text("broken")
+    assert fetch.download(url, tmp_path).path.read_bytes() == RIB
+
+
+def test_killed_between_note_and_file_no_two_versions_are_mixed(
+    mirror: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = mirror + "rib.20261101.0200.bz2"
+    (tmp_path / ".rib.20261101.0200.bz2.part").write_bytes(b"x" * 100)
+    (tmp_path / ".rib.20261101.0200.bz2.part.json").write_text(json.dumps({"url": url, "validator": '"v0"'}))
+
+    def killed(path: Path, document: object) -> None:
+        write_json(path, document)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(fetch, "write_json", killed)
+        fetch.download(url, tmp_path)
     assert fetch.download(url, tmp_path).path.read_bytes() == RIB
 
 
