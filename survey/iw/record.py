@@ -25,8 +25,9 @@ class IwRecord:
     """How it ended: `limited` if the window was the limit at one MSS at least, else the verdict with the largest MSS
     (`lower_bound`, `window_bound`, `late`, `undecided`), else the failure."""
     failure: str | None = None
-    """Why there is no number: no_data, reset, connection_refused, connect_timeout, unreachable, address_refused,
-    blocked, dns_error, no_such_domain, no_address, url_refused (the list's URL is too long, or not one)."""
+    """Why there is no number: no_data, merged (the segments, on their way), reset, connection_refused, connect_timeout,
+    unreachable, address_refused, blocked, dns_error, no_such_domain, no_address, url_refused (the list's URL is too
+    long, or not one)."""
     failure_detail: str | None = None
     """The reason as text."""
     server_ip: str | None = None

@@ -16,7 +16,7 @@ from survey.access import Access, NotAskedError
 from survey.iw.pacing import UNPACED_SEGMENTS, Flight, Pace, judge
 from survey.iw.record import IwRecord, arrivals_text, windows_text
 from survey.iw.sources import CdnNames
-from survey.iw.votes import BOUNDS, UNDECIDED, ProbeResult, Vote, bounded, decide, fit, is_within_rfc6928
+from survey.iw.votes import BOUNDS, MERGED, UNDECIDED, ProbeResult, Vote, bounded, decide, fit, is_within_rfc6928
 from survey.iw.wanted import PORTS, Wanted
 from survey.iw.wire import COOKIE_BYTES, Note, ProbeReply, ProbeRequest, ProbeVerdict, Scheme
 from survey.programs import Turn
@@ -90,7 +90,7 @@ PACING_ROUNDS = 2
 
 MOST_PACING_PROBES = 12
 
-FAILURES = frozenset(ProbeVerdict) - {ProbeVerdict.LIMITED, ProbeVerdict.LATE} - BOUNDS
+FAILURES = frozenset({*ProbeVerdict, MERGED}) - {ProbeVerdict.LIMITED, ProbeVerdict.LATE} - BOUNDS
 """Verdicts that come without any number, whatever the MSS."""
 
 

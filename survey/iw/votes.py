@@ -28,6 +28,9 @@ SLOW_HANDSHAKE_S = 2.5
 probe does not vote."""
 
 
+MERGED = "merged"
+"""The verdict of a probe whose segments were merged on their way: nobody knows how many there were."""
+
 UNDECIDED = "undecided"
 """The verdict of several probes that disagree; those of a single probe are `survey.iw.wire.ProbeVerdict`."""
 
@@ -39,7 +42,8 @@ BOUNDS = frozenset({ProbeVerdict.LOWER_BOUND, ProbeVerdict.WINDOW_BOUND})
 class ProbeResult:
     """The result of one probe."""
 
-    verdict: ProbeVerdict
+    verdict: str
+    """One of `ProbeVerdict`, or `MERGED`."""
     segments: int = 0
     """Payload segments of the flight: those that arrived, and those that its holes have room for."""
     bytes: int = 0
@@ -52,10 +56,8 @@ class ProbeResult:
     @classmethod
     def of(cls, reply: ProbeReply) -> ProbeResult:
         """What a reply of the prober counts for."""
-        # Where segments were merged on their way, nobody knows how many there were.
-        is_merged = bool(reply.notes & Note.MERGED)
         return cls(
-            verdict=ProbeVerdict.NO_DATA if is_merged else reply.verdict,
+            verdict=MERGED if reply.notes & Note.MERGED else reply.verdict,
             segments=reply.flight_segments,
             bytes=reply.flight_bytes,
             payload_bytes=reply.largest_bytes,
@@ -72,7 +74,7 @@ class Vote:
     """The answer for one MSS."""
 
     verdict: str
-    """One of `ProbeVerdict`, or `UNDECIDED`."""
+    """One of `ProbeVerdict`, `MERGED`, or `UNDECIDED`."""
     segments: int | None = None
     """None without a number; a lower bound if the verdict is one of `BOUNDS`."""
     bytes: int | None = None

@@ -15,6 +15,7 @@ from core.outreach.blocks import BlockLists
 from core.outreach.dns import Answer
 from core.outreach.pace import Lanes, TokenBucket
 from survey.access import Access, NotAskedError
+from survey.iw.figures import figures
 from survey.iw.probers import fault, parse_controls
 from survey.iw.record import IwRecord
 from survey.iw.sources import our_names
@@ -130,6 +131,28 @@ def test_a_host_that_opted_out_is_not_probed_although_its_domain_leads_to_it(tmp
     with pytest.raises(NotAskedError, match=r"blocked: www\.shop\.example is in blocked\.txt"):
         asyncio.run(visit())
     assert asked == (["shop.example"] if url is None else [])
+
+
+def test_merged_segments_are_neither_too_little_data_nor_a_reason_for_another_object() -> None:
+    merged = reply(
+        verdict=ProbeVerdict.LIMITED,
+        notes=Note.MERGED,
+        flight_segments=1,
+        flight_bytes=640,
+        largest_bytes=640,
+        rtt_us=100,
+        http_status=301,
+        location="/elsewhere",
+    )
+    visitor = IwVisitor(
+        access=mock.Mock(address=mock.AsyncMock(return_value=("198.18.0.9", ()))),
+        ask=mock.AsyncMock(return_value=merged),
+        user_agent="x",
+        names=our_names(),
+    )
+    record = asyncio.run(visitor.visit(Subject(domain="a.example"), IwRecord(domain="a.example")))
+    assert (record.verdict, record.failure, record.probes, record.url) == ("merged", "merged", 2, "http://a.example/")
+    assert figures([record]).values["too_little"] == {"http": 0.0, "https": None}
 
 
 def test_a_target_whose_url_cannot_be_requested_is_a_failure_of_its_own() -> None:
