@@ -19,6 +19,8 @@ pub struct Answer {
     pub location: Vec<u8>,
     /// Names and values of all `Set-Cookie`, as in a `Cookie` header.
     pub cookie: Vec<u8>,
+    /// Bytes of interim responses (RFC 9110, section 15.2), which come before the answer.
+    interim: u64,
     body: u64,
     total: u64,
 }
@@ -40,7 +42,7 @@ impl Answer {
         self.cookie.clear();
         self.state = State::Head;
         (self.status, self.content_length) = (0, None);
-        (self.body, self.total) = (0, 0);
+        (self.interim, self.body, self.total) = (0, 0, 0);
     }
 
     /// Reads the answer's next bytes.
@@ -50,15 +52,16 @@ impl Answer {
             State::Body => self.body += data.len() as u64,
             State::Broken => {}
             State::Head => {
-                let searched = self.head.len().saturating_sub(3);
+                let mut searched = self.head.len().saturating_sub(3);
                 let room = LONGEST_HEAD - self.head.len();
                 self.head.extend_from_slice(&data[..data.len().min(room)]);
-                let end = self.head[searched..]
-                    .windows(4)
-                    .position(|four| four == b"\r\n\r\n");
-                if let Some(end) = end {
-                    self.read_head(searched + end + 4);
-                } else if self.head.len() == LONGEST_HEAD {
+                while self.state == State::Head
+                    && let Some(end) = end_of_head(&self.head[searched..])
+                {
+                    self.read_head(searched + end);
+                    searched = 0;
+                }
+                if self.state == State::Head && self.head.len() == LONGEST_HEAD {
                     self.state = State::Broken;
                 }
             }
@@ -72,7 +75,13 @@ impl Answer {
             self.state = State::Broken;
             return;
         }
-        self.status = response.code.unwrap_or(0);
+        let status = response.code.unwrap_or(0);
+        if (100..200).contains(&status) && status != 101 {
+            self.interim += length as u64;
+            self.head.drain(..length);
+            return;
+        }
+        self.status = status;
         for header in response.headers.iter() {
             if header.name.eq_ignore_ascii_case("content-length") {
                 self.content_length = std::str::from_utf8(header.value)
@@ -90,7 +99,7 @@ impl Answer {
             }
         }
         self.state = State::Body;
-        self.body = self.total - length as u64;
+        self.body = self.total - self.interim - length as u64;
     }
 
     /// Whether the whole body is there, by `Content-Length`.
@@ -109,6 +118,11 @@ impl Answer {
     }
 }
 
+fn end_of_head(bytes: &[u8]) -> Option<usize> {
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
+    Some(end + 4)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +130,23 @@ mod tests {
     const REDIRECT: &[u8] =
         b"HTTP/1.1 301 Moved\r\nLocation: /a\r\nSet-Cookie: a=1; Path=/\r\nset-cookie: b=2\r\n\
         Content-Length: 3\r\n\r\nabc";
+
+    #[test]
+    fn interim_responses_are_no_answer() {
+        let hints = b"HTTP/1.1 103 Early Hints\r\nLocation: /b\r\n\r\nHTTP/1.1 102 Wait\r\n\r\n";
+        let whole = [hints, REDIRECT].concat();
+        for cut in 0..whole.len() {
+            let mut answer = Answer::default();
+            answer.push(&whole[..cut]);
+            assert!(!answer.is_complete());
+            answer.push(&whole[cut..]);
+            assert_eq!((answer.status, answer.content_length), (301, Some(3)));
+            assert_eq!(
+                (&answer.location[..], answer.is_complete()),
+                (&b"/a"[..], true)
+            );
+        }
+    }
 
     #[test]
     fn a_redirect_however_it_is_cut() {
