@@ -100,7 +100,7 @@ def _judged(claim: Claim, flows: Flows, confidence: float, random: np.random.Gen
     couples = pairs(claim, flows.study.cells_of(claim.metric))
     rows = {cell.key: flows.rows[claim.metric, cell.key] for couple in couples for cell in couple}
     sizes = {key: (row.sd if claim.of == "sd" else row.mean) or 0.0 for key, row in rows.items()}
-    if note := _fault(claim, rows.values(), sizes.values()):
+    if note := _fault(claim, rows.values(), sizes.values(), [sizes[other.key] for _, other in couples]):
         return Judged(claim=claim, verdict=ClaimVerdict.UNDECIDED, pairs=len(couples), note=note)
     keys = [(one.key, other.key) for one, other in couples]
     weights = dict.fromkeys(rows, 0.0)
@@ -136,7 +136,7 @@ def _judged(claim: Claim, flows: Flows, confidence: float, random: np.random.Gen
     )
 
 
-def _fault(claim: Claim, rows: Collection[CellRow], sizes: Iterable[float]) -> str:
+def _fault(claim: Claim, rows: Collection[CellRow], sizes: Iterable[float], others: Iterable[float]) -> str:
     """Why there can be no interval, as a clause; empty if there can."""
     if not rows:
         return "no cells in the quick form"
@@ -146,6 +146,8 @@ def _fault(claim: Claim, rows: Collection[CellRow], sizes: Iterable[float]) -> s
         return f"{few} of {len(rows)} cells with fewer than two repetitions"
     if claim.ratio and min(sizes) <= 0:
         return f"a {'spread' if claim.of == 'sd' else 'mean'} of 0 has no ratio"
+    if claim.of == "sd" and not any(others):
+        return "b has no spread, so a's residuals cannot be scaled to it"
     return ""
 
 

@@ -132,6 +132,15 @@ def test_a_claim_without_an_interval_says_why(slow: np.ndarray, note: str) -> No
     assert (one.verdict, one.value, one.note) == (ClaimVerdict.UNDECIDED, None, note)
 
 
+def test_beside_no_spread_at_all_a_difference_of_spreads_is_undecided() -> None:
+    text = BOTH.replace('of = "sd"\nratio = [0, 1]', 'of = "sd"\ndifference = [-50, 0]')
+    same = np.full(30, 400.0)
+    for fast in (FAST, same):
+        one = judged({"4": same, "10": fast}, text)["spread"]
+        assert (one.verdict, one.value, one.note.partition(",")[0]) == (ClaimVerdict.UNDECIDED, None, "b has no spread")
+    assert judged({"4": FAST, "10": same}, text)["spread"].verdict is ClaimVerdict.HOLDS
+
+
 def test_few_repetitions_say_nothing_of_a_spread() -> None:
     one = judged({"4": SLOW[:3], "10": FAST[:3]})["spread"]
     assert (one.low, one.high, one.verdict) == (0, math.inf, ClaimVerdict.UNDECIDED)
