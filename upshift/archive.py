@@ -94,7 +94,8 @@ def pack(
         key: of the pseudonyms (`Names.HASH`); it stays beside the archive, readable by its owner alone.
 
     Raises:
-        UsageError: a folder holds no campaign or is in use; `out` exists; a licence or an author is not valid.
+        UsageError: a folder holds no campaign or is in use; `out` exists, or is in one of them; a licence or an author
+            is not valid.
         PlaceError: there is no room, or no code that could be packed.
     """
     credits = archive_pages.Credits(licence=archive_pages.licence(licence), authors=archive_pages.people(authors))
@@ -104,6 +105,8 @@ def pack(
     for path in (out, *([key_file] if names is Identities.HASH else [])):
         if os.path.lexists(path):
             raise UsageError("this is already there", where=str(path), remedy="use another --out, or remove it")
+    if inside := next((folder for folder in folders if out.resolve().is_relative_to(folder.resolve())), None):
+        raise UsageError(f"this is in {inside}, where nothing is changed", where=str(out), remedy="use another --out")
     homes = _homes(folders)
     with contextlib.ExitStack() as stack:
         for folder in folders:

@@ -174,6 +174,11 @@ def test_a_wrong_request_writes_nothing(campaign: Path, tmp_path: Path) -> None:
         assert sentence in str(done.exception), done.exception
     done = run("archive", campaign, "-o", tmp_path / "there", *CREDITS)
     assert "this is already there" in str(done.exception)
+    (tmp_path / "link").symlink_to(campaign)
+    for within in (campaign / "vantage" / "new", tmp_path / "link" / "new"):
+        done = run("archive", campaign, "-o", within, *CREDITS)
+        assert f"{within}: this is in {campaign}, where nothing is changed" in str(done.exception)
+    (tmp_path / "link").unlink()
     key = tmp_path / "new.key"
     key.touch()
     done = run("archive", campaign, "-o", tmp_path / "new", *CREDITS, "--names", "hash")
