@@ -160,7 +160,14 @@ def in_order(
 
 def kpi_values(connection: Connection) -> dict[str, Value]:
     """Every KPI of a connection."""
-    return {name: compute(connection) for name, compute in _computations()}
+    values = {}
+    for name, compute in _computations():
+        try:
+            values[name] = compute(connection)
+        except Exception as error:
+            error.args = (f"the KPI {name}: {error}",)
+            raise
+    return values
 
 
 @functools.cache

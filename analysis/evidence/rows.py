@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,15 @@ ENGINE = (
     f"upshift-native {upshift_native.__version__}+{upshift_native.SOURCE}"
 )
 """The programs that make these rows, by version and code; stored in each row."""
+
+
+def refuse_taken(kpis: Iterable[str]) -> None:
+    """Raises LookupError if a KPI has the name of a column of downloads, whose values it would replace."""
+    for name in sorted({entry.name for entry in fields(Download)}.intersection(kpis)):
+        raise LookupError(f"KPI {name}: downloads have a column of that name; give it another one")
+
+
+refuse_taken(KPIS)  # here, before a campaign measures anything
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

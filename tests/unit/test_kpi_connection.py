@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 upshift_native = pytest.importorskip("upshift_native")
 
+from analysis.captures import scan  # noqa: E402
 from analysis.captures.connection import Connection, Side  # noqa: E402
 from analysis.captures.export import schema  # noqa: E402
 from analysis.captures.kpis import ALL, Value  # noqa: E402
 from analysis.captures.scan import find_captures, kpi_values  # noqa: E402
+from analysis.evidence.rows import refuse_taken  # noqa: E402
 from core.errors import UsageError  # noqa: E402
 from tests.captures import scan_capture  # noqa: E402
 from tests.unit.pcap_writer import ACK, SYN, Segment, ipv4, pcap  # noqa: E402
@@ -26,11 +28,23 @@ def test_every_kpi_has_a_source_and_a_typed_column() -> None:
     assert {kpi.name for kpi in ALL.values()} <= set(schema().names)
 
 
+def test_a_kpi_named_as_a_column_of_downloads_is_refused() -> None:
+    """Its values replaced those of the column: all downloads took as long as the KPI said."""
+    with pytest.raises(LookupError, match="KPI last_byte_s: downloads have a column of that name"):
+        refuse_taken(["rtt_min", "last_byte_s"])
+
+
+def test_what_a_kpi_raises_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "_computations", lambda: (("broken", lambda connection: connection.duration_s),))
+    with pytest.raises(AttributeError, match="the KPI broken: 'NoneType' object has no attribute 'duration_s'"):
+        kpi_values(cast("Connection", None))
+
+
 def test_values_fit_their_columns(shared_data: Path) -> None:
-    for name in ("ndpi_weibo.pcap", "quic_follow_multistream.pcapng", "accecn_handshake.pcap"):
-        for connection in scan_capture(shared_data / "captures" / name).connections:
-            for kpi, value in kpi_values(connection).items():
-                assert value is None or type(value) is ALL[kpi].kind, kpi
+    for capture in ("ndpi_weibo.pcap", "quic_follow_multistream.pcapng", "accecn_handshake.pcap"):
+        for connection in scan_capture(shared_data / "captures" / capture).connections:
+            for name, value in kpi_values(connection).items():
+                assert value is None or type(value) is ALL[name].kind, name
 
 
 def test_the_record_has_exactly_the_documented_fields(tmp_path: Path) -> None:
