@@ -252,6 +252,8 @@ def test_limiters_can_be_chosen_and_have_a_bar(browser: Browser, tmp_path: Path)
 
 def test_search_finds_targets_by_domain_and_cause(visit: Visit) -> None:
     assert search(visit, "connect_timeout") == 1
+    assert "1 domain, 2 runs; median" in visit.run("document.querySelector('#cdfs figcaption').textContent")
+    assert visit.run("document.querySelector('#speedups [data-cell=domains]').textContent") == "1"
     assert search(visit, "site3.") == 1
     assert search(visit, "") == 12
 

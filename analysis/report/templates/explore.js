@@ -28,11 +28,15 @@ const nameOf = (row, kind) => data.names[kind][row[column(kind)]] ?? "not known"
 const hasWords = (text) => text.toLowerCase().includes(search.value.trim().toLowerCase());
 const isKept = (row) =>
   Object.entries(filters).every(([kind, box]) => !box.value || nameOf(row, kind) === box.value) &&
-  (!search.value || hasWords(`${nameOf(row, "domain")} ${nameOf(row, "provider")}`));
+  (found.has(nameOf(row, "domain")) || hasWords(`${nameOf(row, "domain")} ${nameOf(row, "provider")}`));
 // The pairs that the filters keep, all and per comparison: made anew by each change of a filter.
 let kept = [];
 let keptOf = [];
+// The domains of the targets with these words: of causes the pairs know nothing.
+let found = new Set();
 const keepPairs = () => {
+  const targets = [...document.querySelectorAll(".target")].filter((one) => hasWords(one.dataset.find));
+  found = new Set(targets.map((one) => one.querySelector("b").textContent));
   kept = data.points.filter(isKept);
   keptOf = data.comparisons.map(() => []);
   for (const row of kept) keptOf[row[COMPARISON]].push(row);
