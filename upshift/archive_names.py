@@ -31,7 +31,7 @@ _NAMES = ("domain", "url", "server_ip", "local_ip", "prefix")
 
 _EMPTIED = (
     *("failure_detail", "void_detail", "host_disturbance_detail", "treatment_detail", "identity_detail", "detail"),
-    *("content_type", "response_headers", "cnames", "etag", "edge", "transport_detail", "server_end"),
+    *("content_type", "response_headers", "cnames", "etag", "age_s", "edge", "transport_detail", "server_end"),
     *("body_sha256", "capture"),
 )
 """Columns that are emptied: free text, and what a server can be recognized by."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from core.errors import UsageError
-from core.files import description
+from core.files import description, store
 from tests.unit.analysis_factory import make_download, make_superseded, write_campaign
 from upshift.archive_names import refuse_names, replace_names
 
@@ -47,6 +47,14 @@ def test_names_without_rows_and_addresses_in_text_are_replaced(tmp_path: Path) -
     environment = json.loads((folder / "environment.json").read_text())
     left = [text for text, address in zip(environment["said"], TEXTS.values(), strict=True) if address in text]
     assert not left and environment["at"] == "12:30:00 of 6.1.0-3"
+
+
+def test_what_servers_said_is_emptied(tmp_path: Path) -> None:
+    said = {"response_headers": "{}", "cnames": "[]", "etag": "x", "age_s": 7, "edge": "MUC", "content_type": "a/b"}
+    folder = write_campaign(tmp_path / "c", [make_download(**said)], environment={}, superseded=[make_superseded()])
+    replace_names(folder, KEY)
+    (row,) = store.read_table(folder / "downloads.parquet", "downloads").to_pylist()
+    assert {row[name] for name in said} == {None}
 
 
 def test_a_name_that_is_left_is_refused(tmp_path: Path) -> None:
