@@ -29,6 +29,11 @@ def plain(text: object) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(text))
 
 
+def no_formula(text: str) -> str:
+    """The text as a cell of a CSV file: a space before what spreadsheets take for a formula, and run (CWE-1236)."""
+    return f" {text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
 def last_line(text: str) -> str:
     """The last line that is not empty: programs usually end with the reason of a failure."""
     lines = [line for line in text.strip().splitlines() if line.strip()]

@@ -15,6 +15,7 @@ from analysis.measures.client_effect import ClientEffectRow
 from analysis.measures.limiters import LimiterRow
 from analysis.measures.rows import BIN_NAMES, LARGER_CLUSTERS, SpeedupRow, SpeedupSummary
 from analysis.measures.tables import ConfigurationRow, DoseRow
+from core.untrusted import no_formula
 
 TABLE1_CSV = ("vantage", "provider", "transport", "planned", "ok", "ok_share", "failed", "censored")
 CONFIGURATIONS_CSV = (
@@ -79,6 +80,8 @@ def csv_value(value: object) -> object:
     """What a CSV file has for it: floats with six digits, unknown values empty."""
     if value is None:
         return ""
+    if isinstance(value, str):
+        return no_formula(value)
     return f"{value:.6g}" if isinstance(value, float) else value
 
 

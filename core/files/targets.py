@@ -28,7 +28,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 from core.domain import Provider, Target
 from core.errors import UsageError, unreadable
 from core.files import disk, schemas, store
-from core.untrusted import FAULTS
+from core.untrusted import FAULTS, no_formula
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,7 +148,8 @@ def _write_csv(path: Path, names: Sequence[str], rows: Iterable[Iterable[Any]]) 
 def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
-    return value.replace("\r", " ") if isinstance(value, str) else value  # the module csv writes a lone \r unquoted
+    # The module csv writes a lone \r unquoted.
+    return no_formula(value.replace("\r", " ")) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, slots=True)

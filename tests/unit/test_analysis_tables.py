@@ -528,6 +528,12 @@ def test_csv_has_the_promised_columns(tmp_path: Path) -> None:
     assert "WS vs BL & faster, at least 5 \\% & 2.00 [2.00--2.00] &" in out and "\\textless{}=0.7" in out
 
 
+def test_a_name_of_a_strangers_folder_is_no_formula_of_a_spreadsheet(tmp_path: Path) -> None:
+    rows = [dataclasses.replace(row, provider="=1+1") for row in two_configurations(BL=2.0, WS=1.0)]
+    _, out = command("tables", write_campaign(tmp_path / "c", rows), "--format", "csv", "--table", "1")
+    assert {row["provider"] for row in csv.DictReader(io.StringIO(out))} == {" =1+1"}
+
+
 def test_groups_stand_before_the_other_columns(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path / "c", two_configurations(BL=2.0, WS=1.0))
     _, out = command("tables", folder, "--format", "csv", "--table", "2", "--by", "vantage")

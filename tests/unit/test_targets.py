@@ -79,6 +79,15 @@ def test_every_column_comes_back_from_both_formats(tmp_path: Path, name: str) ->
     assert schema.field("size_bytes").metadata == {b"unit": b"B"}
 
 
+def test_what_a_server_says_is_no_formula_of_a_spreadsheet(tmp_path: Path) -> None:
+    said = [Target(domain="d", url="https://d/", alt_svc=f'{sign}HYPERLINK("https://e/")') for sign in "=+-@"]
+    targets.write_rows(tmp_path / "t.csv", said)
+    column = schemas.row_schema("targets").names.index("alt_svc")
+    with (tmp_path / "t.csv").open(newline="") as handle:
+        assert {row[column][0] for row in csv.reader(handle)} == {"a", " "}
+    assert found(tmp_path / "t.csv") == said
+
+
 TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\r"), max_size=5)
 
 

@@ -11,6 +11,7 @@ import typer
 
 from core.errors import UsageError
 from core.options import command_group
+from core.untrusted import no_formula
 
 NEEDS = ("domain", "url", "provider")
 
@@ -104,7 +105,7 @@ def _write_dropped(path: Path, rows: list[tuple[str, str, str, str]]) -> None:
     with whole_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as handle:
         writer = csv.writer(handle, lineterminator="\n")
         writer.writerow(("domain", "url", "provider", "reason"))
-        writer.writerows(rows)
+        writer.writerows(map(no_formula, row) for row in rows)
 
 
 def _text(facts: dict[str, Any]) -> str:

@@ -30,7 +30,9 @@ for (const heading of document.querySelectorAll("table.sortable thead tr:last-ch
 
 // The data behind tables and drawings, as files: they are in this page, nothing is loaded.
 const quoted = (value) => (/[",\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
-const csvOf = (rows) => rows.map((row) => `${row.map((cell) => quoted(String(cell ?? ""))).join(",")}\n`).join("");
+// A space before what spreadsheets take for a formula, and run.
+const inert = (value) => (/^[=+@-]/.test(value) && Number.isNaN(Number(value)) ? ` ${value}` : value);
+const csvOf = (rows) => rows.map((row) => `${row.map((cell) => quoted(inert(String(cell ?? "")))).join(",")}\n`).join("");
 const save = (name, text) => {
   const link = make("a");
   link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
