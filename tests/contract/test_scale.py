@@ -96,6 +96,20 @@ def test_pairs_and_medians_are_those_of_table_2(folder: Path) -> None:
     assert any(row["median"] for row in rows)
 
 
+def test_two_folders_are_a_longer_list_of_files(folder: Path, tmp_path: Path) -> None:
+    rows = [dataclasses.replace(row, campaign="other") for row in realistic(3, domains=9)[0]]
+    other = write_campaign(tmp_path / "d", rows)
+    made = {row.comparison.name: row for row in api.make_tables(dataset.load([folder, other])).table2}
+    (one,) = set(re.findall(r"\['\{folder\}/downloads\.parquet'\]", QUERIES[0]))
+    variables: dict[str, Any] = {"folder": folder}
+    pytest.importorskip("duckdb")
+    exec(QUERIES[0].replace(one, f"['{folder}/downloads.parquet', '{other}/downloads.parquet']"), variables)
+    found = variables["table2"].fetchall()
+    assert len(found) == len(made) == 12
+    assert [n for _, n, *_ in found] == [made[name].n for name, *_ in found]
+    assert [low for *_, low, _ in found] == pytest.approx([made[name].median.least for name, *_ in found])
+
+
 def test_shares_are_those_of_table_1(folder: Path) -> None:
     found = {
         tuple(names): numbers for *names, planned, ok in answers(1, "table1", folder) for numbers in [(planned, ok)]
