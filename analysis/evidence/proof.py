@@ -27,6 +27,7 @@ from core.domain import (
     TreatmentReason,
     Wire,
 )
+from core.errors import UsageError
 
 CLIENT_SLACK_S = 0.005
 CLIENT_SLACK_SHARE = 0.01
@@ -94,6 +95,9 @@ def judge_treatment(
         factors: name -> factor, of all that the download's levels name.
         lost: why the capture is incomplete, if it is.
         clock_s: by how much the capture's clock is ahead of the client's.
+
+    Raises:
+        UsageError: the levels name a factor that is not there.
     """
     if download.transport == Transport.QUIC:
         return _judge_quic(download, connection, clock_s)
@@ -104,6 +108,12 @@ def judge_treatment(
     wire = wire_of(download, connection)
     if wire is None:
         return _unproven("the SYN is not in the capture")
+    if unknown := sorted(wire.levels.keys() - factors.keys()):
+        raise UsageError(
+            f"it has levels of factors that this Upshift does not know ({', '.join(unknown)})",
+            where=f"the journal of {download.vantage}",
+            remedy="use the Upshift that measured them",
+        )
     refuted = [
         Refutation(reason=refutation.reason, detail=f"{name}={level}: {refutation.detail}")
         for name, level in wire.levels.items()

@@ -16,6 +16,7 @@ from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.scan import kpi_values
 from analysis.evidence import matching, proof, rows
 from core.domain import Download, HostDisturbance, TreatmentReason
+from core.errors import UsageError
 from core.files import schemas
 from downloader.factors import ALL as FACTORS
 from tests.configurations import levels_text
@@ -140,6 +141,12 @@ def test_a_treatment_that_the_wire_contradicts_is_told() -> None:
     ok, reason, detail = judge_treatment(asked, connection())
     assert ok is False and reason is TreatmentReason.WRONG_OFFER
     assert detail is not None and detail.startswith("ecn=on: ")
+
+
+def test_a_factor_of_another_upshift_is_named() -> None:
+    """It was a KeyError, for which inspection blamed the journal."""
+    with pytest.raises(UsageError, match=r"does not know \(rack\); use the Upshift that measured them"):
+        judge_treatment(download(levels='{"ecn": "off", "rack": "on"}'), connection())
 
 
 def test_without_a_capture_nothing_is_proven() -> None:
