@@ -71,13 +71,15 @@ def pair_table(
     """One row per measurement run in which both downloads count, in the order of their runs; columns as of `COLUMNS`.
 
     Raises:
-        UsageError: there is no such configuration, or the metric needs KPIs that no folder has.
+        UsageError: there is no such configuration, both are one, or the metric needs KPIs that no folder has.
     """
     present = sorted(data.downloads.configuration.present())
     for name in (config, vs):
         if name not in present:
             where = str(data.folders[0].path)
             raise UsageError(f"unknown configuration {name!r}", where=where, remedy=use_one_of(name, present))
+    if config == vs:
+        raise UsageError(f"{vs} is compared with itself", where="vs", remedy="name two configurations")
     declared = (c for c in data.design.comparisons if (c.config, c.vs) == (config, vs))
     comparison = next(declared, Comparison.of(config, vs, Role.EFFECT))
     known = costs.samples(data, metric=metric, selection=selection)

@@ -132,6 +132,8 @@ def test_packets_are_those_of_one_download(folder: Path) -> None:
 def test_wrong_arguments_are_one_sentence(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown configuration 'AL'"):
         upshift.pairs(folder, "AL", "BL")
+    with pytest.raises(UsageError, match="BL is compared with itself"):
+        upshift.pairs(folder, "BL", "BL")
     with pytest.raises(UsageError, match="unknown metric 'speed'"):
         upshift.pairs(folder, *PAIRED, metric="speed")
     with pytest.raises(UsageError, match="file not found"):
