@@ -154,7 +154,7 @@ def did_act(flags: Sequence[Flags]) -> Flags:
 
     Args:
         flags: whether one option took effect on one side of each run. Both sides are checked, as either may be the one
-            with the option; if it is off, its KPI is at most the threshold.
+            with the option; and where window scaling is off, the small window limits.
     """
     most, least = np.max(flags, axis=0), np.min(flags, axis=0)
     return np.where(most == 1, 1, least).astype(np.int8)
