@@ -29,9 +29,9 @@ def plain(text: object) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(text))
 
 
-def no_formula(text: str) -> str:
-    """The text as a cell of a CSV file: a space before what spreadsheets take for a formula, and run (CWE-1236)."""
-    return f" {text}" if text.startswith(("=", "+", "-", "@")) else text
+def no_formula(cell: Any) -> Any:
+    """A cell of a CSV file: a space before a text that spreadsheets take for a formula, and run (CWE-1236)."""
+    return f" {cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) else cell
 
 
 def last_line(text: str) -> str:

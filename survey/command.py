@@ -6,7 +6,7 @@ import csv
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,6 +17,7 @@ import typer
 from core.errors import UsageError
 from core.options import as_command, parameters_of, with_options
 from core.outreach import arguments
+from core.untrusted import no_formula
 from survey.surveys import Results, Site, Survey, SurveyOptions
 
 if TYPE_CHECKING:
@@ -199,11 +200,15 @@ def figures(
         chart = survey.charts[survey.picture]
         _write_pictures(pictures, lambda kind: draw_chart(chart, chart.table(scans, False), kind))
     if options.as_csv:
-        csv.writer(sys.stdout, lineterminator="\n").writerows(counted.as_rows(measured))
+        _print_csv(counted.as_rows(measured))
     elif options.as_json:
         typer.echo(json.dumps(counted.as_document(measured)))
     else:
         counted.print_figures(measured, sys.stdout)
+
+
+def _print_csv(rows: Iterable[Iterable[Any]]) -> None:
+    csv.writer(sys.stdout, lineterminator="\n").writerows(map(no_formula, row) for row in rows)
 
 
 def _with_flights(measured: Figures, records: Sequence[Any], windows: Path) -> Figures:
@@ -249,7 +254,9 @@ def _one_figure(chart: Chart, scans: Sequence[Scan], options: FiguresOptions) ->
         raise UsageError("these results have nothing for this figure", where=chart.name, remedy=chart.help)
     _write_pictures(options.picture or [], lambda kind: draw_chart(chart, table, kind))
     if options.as_csv:
-        csv.writer(sys.stdout, lineterminator="\n").writerows([table.header, *table.rows])
+        csv.writer(sys.stdout, lineterminator="\n").writerows(
+            map(no_formula, row) for row in [table.header, *table.rows]
+        )
     elif options.as_json:
         typer.echo(
             json.dumps({"figure": chart.name, "title": table.title, "rows": table.dicts(), "notes": table.notes})

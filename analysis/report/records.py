@@ -80,9 +80,7 @@ def csv_value(value: object) -> object:
     """What a CSV file has for it: floats with six digits, unknown values empty."""
     if value is None:
         return ""
-    if isinstance(value, str):
-        return no_formula(value)
-    return f"{value:.6g}" if isinstance(value, float) else value
+    return f"{value:.6g}" if isinstance(value, float) else no_formula(value)
 
 
 def _summary(row: SpeedupSummary) -> dict[str, Any]:

@@ -183,6 +183,12 @@ def results(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_provider_is_no_formula_of_a_spreadsheet(tmp_path: Path) -> None:
+    store.write_rows(tmp_path / "r.parquet", OPTIONS.kind, [record(1, provider="=1+1")], OptionsRecord)
+    said = CliRunner().invoke(cli.app, ["survey", "figures", str(tmp_path / "r.parquet"), "--csv"]).output
+    assert {row["group"] for row in csv.DictReader(io.StringIO(said))} >= {"all hosts", " =1+1"}
+
+
 @pytest.mark.thorough
 def test_figures_are_printed_and_drawn(tmp_path: Path) -> None:
     path = results(tmp_path)
