@@ -41,10 +41,11 @@ class PathError(ValueError):
 
 
 def is_reserved(asn: int) -> bool:
-    """Whether no organisation can hold this number: RFC 6996 (private), 7607 (0), 6793 (23456), 5398, 7300."""
+    """Whether no organisation can hold this number: RFC 6996 (private), 7607 (0), 6793 (23456), 5398, 7300; IANA's
+    registry (65552 to 131071)."""
     if asn < 64496:
         return asn in (0, 23456)
-    return asn <= 65551 or asn >= 4_200_000_000
+    return asn <= 131071 or asn >= 4_200_000_000
 
 
 def segments(attributes: bytes, *, as_bytes: int) -> tuple[Segment, ...]:
