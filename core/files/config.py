@@ -42,10 +42,10 @@ def read_bytes(path: Path, *, most_bytes: int, remedy: str = "check the path") -
     return data
 
 
-def read_text(path: Path, *, most_bytes: int) -> str:
+def read_text(path: Path, *, most_bytes: int, remedy: str = "check the path") -> str:
     """A UTF-8 file (a byte order mark is dropped). Raises UsageError as `read_bytes`, or if it is not UTF-8."""
     try:
-        return read_bytes(path, most_bytes=most_bytes).decode("utf-8-sig")
+        return read_bytes(path, most_bytes=most_bytes, remedy=remedy).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"this is not UTF-8 text ({error})", where=str(path), remedy="save it as UTF-8") from None
 
@@ -69,7 +69,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def read_json(path: Path, *, remedy: str = "restore the file, or remove it") -> dict[str, Any]:
     """A JSON file that holds one object, as a dictionary. Raises UsageError with the line of a syntax error."""
-    return parse_json(read_text(path, most_bytes=MOST_JSON_BYTES), where=str(path), remedy=remedy)
+    return parse_json(read_text(path, most_bytes=MOST_JSON_BYTES, remedy=remedy), where=str(path), remedy=remedy)
 
 
 def parse_json(text: str, *, where: str, remedy: str) -> dict[str, Any]:

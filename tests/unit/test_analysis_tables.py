@@ -496,7 +496,7 @@ def test_wrong_input_is_one_sentence(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="the column run has empty cells"):
             dataset.load([good])
     (good / "campaign.json").unlink()
-    with pytest.raises(UsageError, match=r"campaign\.json"):
+    with pytest.raises(UsageError, match=r"campaign\.json: file not found; run the same `upshift run` again"):
         dataset.load([good])
 
 
