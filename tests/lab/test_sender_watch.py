@@ -128,7 +128,7 @@ def test_a_prefix_that_loses_packets_falls_back_and_rises_again(bench: Bench, tm
             assert "congctl cubic" in route  # what the host's route has, it has, too
             assert (bad.wait(120), good.wait(120)) == (0, 0)
         curl, page = ["curl", "-s", "--unix-socket", str(metrics), "http://x/metrics"], ""
-        while "window_segments{" not in page and time.monotonic() < fell + 5:  # it is made once a second
+        while "window_segments{" not in page and time.monotonic() < fell + retry_s - 1:  # it is made once a second
             page = subprocess.run(curl, capture_output=True, text=True, check=True).stdout
         with bench.fetch("bad", 20) as bad:
             bad.wait(60)
