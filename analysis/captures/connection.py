@@ -54,9 +54,9 @@ class Side:
     syn_window: int | None
     """Window of the first SYN, which is never scaled."""
     sack_permitted: bool | None
-    """SACK permitted in the first SYN."""
+    """SACK permitted in the first SYN; None where the capture ends before it."""
     timestamps: bool | None
-    """Timestamps in the first SYN."""
+    """Timestamps in the first SYN; likewise."""
     largest_window: int
     """Largest window that this side announced, scaled if both SYNs have the option."""
     first_data_window: int | None
@@ -176,7 +176,7 @@ class Connection:
     ecn_fallback: bool | None
     """The first SYN requested ECN and a later one before the SYN-ACK did not."""
     sack_accepted: bool | None
-    """Both SYNs permit SACK."""
+    """Both SYNs permit SACK. None, as for the two below, without the SYNs, or where the capture ends inside one."""
     window_scale_accepted: bool | None
     """Both SYNs have the window scale option."""
     timestamps_accepted: bool | None
