@@ -27,7 +27,10 @@ LOOPBACK_PREFIXES: tuple[IPNetwork, ...] = (ipaddress.ip_network("127.0.0.0/8"),
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 """All that IANA gives out of IPv6 (RFC 4291, section 2.5.4); `is_global` calls whatever is reserved global."""
 
-_DOCUMENTATION = ipaddress.IPv6Network("3fff::/20")  # RFC 9637; Python 3.11 does not know it
+_NO_SERVERS = (
+    ipaddress.IPv6Network("3fff::/20"),  # documentation (RFC 9637); Python 3.11 does not know it
+    ipaddress.IPv6Network("2002::/16"),  # 6to4 (RFC 3056): not said by IANA, private to Python since its 3.12.4
+)
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052, section 2.1
 ANYWHERE: tuple[IPNetwork, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
 
@@ -79,7 +82,7 @@ def _is_public(ip: IPAddress) -> bool:
     inner = embedded(ip)
     if inner is not None and not _is_public(inner):
         return False
-    return ip.version == 4 or ip in _NAT64 or (ip in _UNICAST and ip not in _DOCUMENTATION)
+    return ip.version == 4 or ip in _NAT64 or (ip in _UNICAST and not is_allowed(ip, _NO_SERVERS))
 
 
 def environment_prefixes(environ: Mapping[str, str] | None = None) -> tuple[IPNetwork, ...] | None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.cells import cells
+from tests.cells import Repeats, cells
 from tests.lab import _fault_world as campaigns
 from tests.topologies import server, topology
 
@@ -230,10 +230,11 @@ def test_a_taken_port(world: Any, out: Path) -> None:
     assert sentence.endswith("another program on that node uses the port; run: upshift lab down")
 
 
-def test_a_changed_plan_and_two_runs_at_once(world: Any) -> None:
+def test_a_changed_plan_and_two_runs_at_once(world: Any, repeats: Repeats) -> None:
     """One long run; others that want its folder or its vantage point are refused, and it is not disturbed."""
     lab = world.folder / "tiny.toml"
-    file = world.campaign(lab, more="iterations = 4")
+    iterations = repeats(quick=4, soak=12)
+    file = world.campaign(lab, more=f"iterations = {iterations}")
     first = world.start("run", file, "--out", "first", "--json")
     try:
         claim = world.state / "s" / "lab" / "tiny" / "V.claim"
@@ -251,13 +252,13 @@ def test_a_changed_plan_and_two_runs_at_once(world: Any) -> None:
         stdout, stderr = first.communicate(timeout=180)
     finally:
         first.kill()
-        first.wait()
+        first.communicate()
         shutil.rmtree(world.state / "t", ignore_errors=True)
     assert first.returncode == 0, stderr
     assert campaigns.summary(campaigns.Done(0, stdout, stderr))["interrupted_runs"] == 0
     assert not (world.folder / "second").exists()
-    rows = campaigns.assert_each_once(world.folder / "first", 32)
-    changed = world.campaign(lab, more="iterations = 4\nseed = 2", name="changed")
+    rows = campaigns.assert_each_once(world.folder / "first", 8 * iterations)
+    changed = world.campaign(lab, more=f"iterations = {iterations}\nseed = 2", name="changed")
     changed.write_text(changed.read_text().replace('"changed"', '"c"'))
     before = {path: path.read_bytes() for path in (world.folder / "first").rglob("*.parquet")}
     sentence = world.upshift("run", changed, "--out", "first").sentence()
