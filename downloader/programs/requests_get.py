@@ -293,7 +293,8 @@ def classify(error: BaseException, document: Document, icmp: codes.Icmp | None =
                 return Failure.TRUNCATED_BODY, f"{got} of {'unknown' if length is None else length} bytes", None, None
             case http.client.RemoteDisconnected():
                 return Failure.CONNECTION_RESET, "the server closed the connection without a response", None, None
-            case ssl.SSLEOFError():
+            # With close_notify; Python 3.11.2 (Debian 12) calls an end without one so, too.
+            case ssl.SSLEOFError() | ssl.SSLZeroReturnError():
                 return Failure.CONNECTION_RESET, "the server closed the connection during the TLS handshake", None, None
     for part in chain:
         # requests' own exceptions are OSErrors without a number: their origin has more information.

@@ -46,7 +46,11 @@ def one(world: IwWorld, request: ProbeRequest, *, arrivals: int = 0) -> ProbeRep
 @pytest.mark.parametrize("scheme", Scheme)
 def test_every_window_is_exact_at_every_mss(world: IwWorld, scheme: Scheme) -> None:
     cells = [(window, mss) for window in WINDOWS for mss in SIZES]
-    replies = asked(world, [request(window, mss, scheme=scheme) for window, mss in cells])
+    requests = [request(window, mss, scheme=scheme) for window, mss in cells]
+    replies = asked(world, requests)
+    for number, ((window, _), reply) in enumerate(zip(cells, replies, strict=True)):
+        if reply.flight_segments < window:  # a busy host kept Caddy from writing for longer than a timeout: alone, then
+            replies[number] = one(world, requests[number])
     late = 0
     for (window, mss), reply in zip(cells, replies, strict=True):
         if reply.verdict == ProbeVerdict.LATE:  # the server's own handshake filled the window to its end

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import ssl
 from errno import ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, ENETUNREACH, ENONET, ENOPROTOOPT
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import requests
 
 from core.domain import Failure, FailureCode
+from downloader.programs import requests_get
 from downloader.programs.codes import Icmp, of_os_error
 
 
@@ -29,3 +34,11 @@ def test_an_icmp_message_has_both_words(code: int, number: int, word: FailureCod
     failure, _, second, _ = of_os_error(error, Icmp(4, 3, code, False), connected=False, over_tcp=True)
     refused = word is FailureCode.ICMP_PORT
     assert (failure, second) == (Failure.CONNECTION_REFUSED if refused else Failure.NETWORK_UNREACHABLE, word)
+
+
+@pytest.mark.parametrize("kind", [ssl.SSLEOFError, ssl.SSLZeroReturnError])
+def test_a_server_that_closes_in_the_tls_handshake_has_one_cause_whatever_python_calls_it(kind: type[OSError]) -> None:
+    error = requests.exceptions.SSLError(kind("TLS/SSL connection has been closed (EOF)"))
+    document: Any = SimpleNamespace(values={"connect_s": 0.1, "body_bytes": 0, "content_length": None})
+    failure, detail, *_ = requests_get.classify(error, document)
+    assert (failure, detail) == (Failure.CONNECTION_RESET, "the server closed the connection during the TLS handshake")
