@@ -148,15 +148,16 @@ class Calibration:
                     yield vantage, server
 
     def round_trip(self, vantage: str, server: Server) -> Check:
-        """Median of echo requests."""
+        """Median of echo requests, without the time that their bits take."""
         address = self._lab.plan.addresses[server.name].ipv4
         count = 15 if self._quick else 41
         before, times_before = self._emulator.ask("snapshot"), cpu_times()
         answer = probe(self._lab.place(vantage), "ping", address, "--count", str(count))
         after, times_after = self._emulator.ask("snapshot"), cpu_times()
         uplink_mbit = next(each.uplink_mbit for each in self._lab.topology.vantage if each.name == vantage)
-        wanted, times = echo_ms(server.paths[vantage], uplink_mbit), answer["rtt_ms"]
-        median_ms = statistics.median(times) if times else float("inf")
+        wanted, times = server.paths[vantage].rtt_ms, answer["rtt_ms"]
+        sent_ms = sending_ms(server.paths[vantage], uplink_mbit)
+        median_ms = statistics.median(times) - sent_ms if times else float("inf")
         is_awake = self.cpus_awake.method is not Method.NONE
         excess = abs(median_ms - wanted) - (RTT_TOLERANCE_MS if is_awake else SLEEPY_RTT_TOLERANCE_MS)
         good = excess <= 0 and (answer["answered"] == count or bool(server.paths[vantage].loss_percent))
@@ -271,9 +272,9 @@ def measurable(topology: Topology) -> list[Server]:
     ]
 
 
-def echo_ms(path: PathSpec, uplink_mbit: float) -> float:
-    """Round trip of an echo request [ms]: with the time that its bits take on the path, 0.1 ms at 4 Mbit/s."""
-    return path.rtt_ms + ECHO_BYTES * 8e-3 * (1 / uplink_mbit + 1 / path.rate_mbit)
+def sending_ms(path: PathSpec, uplink_mbit: float) -> float:
+    """How long the bits of an echo request and its reply take [ms]: 0.1 ms at 4 Mbit/s."""
+    return ECHO_BYTES * 8e-3 * (1 / uplink_mbit + 1 / path.rate_mbit)
 
 
 def burst_of(path: PathSpec) -> int:
