@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -44,7 +45,8 @@ def test_the_journal_keeps_them_and_one_of_an_older_upshift_gets_the_table(tmp_p
     journal.db.execute("DROP TABLE times")
     assert list(journal.times()) == []
     journal.close()
-    assert list(JournalReader(tmp_path / "journal.sqlite").times()) == []
+    with closing(JournalReader(tmp_path / "journal.sqlite")) as reader:
+        assert list(reader.times()) == []
     journal = Journal.open(tmp_path, [], plan_hash="x")
     journal.db.execute("INSERT INTO runs (number, iteration, domain, url) VALUES (0, 1, 'a', 'b')")
     for attempt, seconds in ((1, 0.5), (2, 1.0), (2, 1.5)):
