@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +111,20 @@ def test_what_resolver_and_client_say_is_kept(tmp_path: Path) -> None:
     )
 
 
+_OPENED: list[Journal] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    """Python 3.13 warns of what is left open."""
+    yield
+    while _OPENED:
+        _OPENED.pop().close()
+
+
 def opened(folder: Path, plan_hash: str = "h") -> Journal:
-    return Journal.open(folder, runs(), plan_hash=plan_hash)
+    _OPENED.append(Journal.open(folder, runs(), plan_hash=plan_hash))
+    return _OPENED[-1]
 
 
 def make(journal: Journal, run: PlannedRun) -> list[Download]:
