@@ -115,9 +115,11 @@ def unreadable(error: OSError) -> str:
     return "file not found" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()
 
 
+FREE_SPACE = "free some space there, then run the same command again"
+"""The remedy of a full disk."""
+
 _REMEDIES = {
-    errno.ENOSPC: "free some space there, then run the same command again",
-    errno.EDQUOT: "free some space there, then run the same command again",
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), FREE_SPACE),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "use another one, or change its permissions"),
     **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP), "name another one"),
 }

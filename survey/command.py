@@ -254,9 +254,7 @@ def _one_figure(chart: Chart, scans: Sequence[Scan], options: FiguresOptions) ->
         raise UsageError("these results have nothing for this figure", where=chart.name, remedy=chart.help)
     _write_pictures(options.picture or [], lambda kind: draw_chart(chart, table, kind))
     if options.as_csv:
-        csv.writer(sys.stdout, lineterminator="\n").writerows(
-            map(no_formula, row) for row in [table.header, *table.rows]
-        )
+        _print_csv([table.header, *table.rows])
     elif options.as_json:
         typer.echo(
             json.dumps({"figure": chart.name, "title": table.title, "rows": table.dicts(), "notes": table.notes})

@@ -18,7 +18,7 @@ import zstandard
 
 from core.domain import Download, Outcome, Superseded, VoidReason
 from core.domain.download import Counts
-from core.errors import PlaceError, UsageError, not_found
+from core.errors import FREE_SPACE, PlaceError, UsageError, not_found
 from core.files.config import MOST_JSON_BYTES, parse_json
 from core.files.disk import check_room
 from core.files.schemas import build
@@ -277,10 +277,8 @@ def open_journals(folder: Path) -> Iterator[Mapping[str, JournalReader]]:
             yield journals
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:  # what it began to write is gone by now
-                remedy = "free some space there, then run the same command again"
-                raise PlaceError(
-                    "the disk is full: no room for journals and their copies", where=str(folder), remedy=remedy
-                ) from None
+                what = "the disk is full: no room for journals and their copies"
+                raise PlaceError(what, where=str(folder), remedy=FREE_SPACE) from None
             check_room(folder, _BESIDE_BYTES, what="its journals' locks and copies")
             raise UsageError(
                 f"a journal cannot be read ({error})", where=str(folder), remedy="copy the whole folder again"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from core.errors import PlaceError, UsageError
+from core.errors import FREE_SPACE, PlaceError, UsageError
 from core.files.disk import give_to_caller, take_lock
 
 SCHEMA = 2
@@ -161,8 +161,8 @@ class Ledger:
             if self._db.in_transaction:  # SQLite itself may have rolled it back
                 self._db.execute("ROLLBACK")
             if isinstance(error, sqlite3.OperationalError):
-                remedy = "free some space there, then run the same command again"
-                raise PlaceError(f"results cannot be written ({error})", where=str(self.path), remedy=remedy) from None
+                what = f"results cannot be written ({error})"
+                raise PlaceError(what, where=str(self.path), remedy=FREE_SPACE) from None
             raise
 
     def _add(self, entries: Iterable[LedgerEntry]) -> int:

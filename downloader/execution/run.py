@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from core.domain.download import Counts, total
-from core.errors import PlaceError, UsageError
+from core.errors import FREE_SPACE, PlaceError, UsageError
 from core.files import description
 from core.files.disk import folder_lock
 from core.system import signals
@@ -149,7 +149,7 @@ def run_campaign(session: Session, places: Mapping[str, Place]) -> RunSummary:
             raise PlaceError(
                 f"the journal cannot be written ({error})",
                 where=str(out),
-                remedy="free some space there, then run the same command again; what is recorded stays",
+                remedy=f"{FREE_SPACE}; what is recorded stays",
             ) from None
         finally:
             with contextlib.suppress(sqlite3.Error):  # told above; the next process has it from the status

@@ -66,9 +66,15 @@ def milliseconds(duration_ns: float | None) -> float | None:
     return None if duration_ns is None else duration_ns / 1e6
 
 
+def nanoseconds_between(start_ns: int | None, end_ns: int | None) -> int | None:
+    """The time between two instants, None if one is missing or the capture's clock was set back in between."""
+    return None if start_ns is None or end_ns is None or end_ns < start_ns else end_ns - start_ns
+
+
 def seconds_between(start_ns: int | None, end_ns: int | None) -> float | None:
-    """The time between two instants in s, None if one is missing or the capture's clock was set back in between."""
-    return None if start_ns is None or end_ns is None or end_ns < start_ns else (end_ns - start_ns) / 1e9
+    """`nanoseconds_between` in s."""
+    duration_ns = nanoseconds_between(start_ns, end_ns)
+    return None if duration_ns is None else duration_ns / 1e9
 
 
 def megabits_per_second(size_bytes: float, duration_s: float | None) -> float | None:

@@ -1,7 +1,7 @@
 """Round-trip times: of the handshake, by timestamps, by SEQ/ACK, by the spin bit."""
 
 from analysis.captures.connection import Connection
-from analysis.captures.kpis import kpi, milliseconds
+from analysis.captures.kpis import kpi, milliseconds, nanoseconds_between
 
 _TIMESTAMPS = "three-way matching of TSval and TSecr (RFC 7323) at the client"
 _ACK = "SEQ/ACK matching with the rule of Karn and Partridge (SIGCOMM 1987)"
@@ -14,9 +14,7 @@ _RESENT_NS = 100_000_000
 def _handshake_rtt(connection: Connection) -> float | None:
     start_ns = _quic_start(connection) if connection.protocol == "quic" else _tcp_start(connection)
     end_ns = connection.quic_server_initial_ns if connection.protocol == "quic" else connection.syn_ack_ns
-    if start_ns is None or end_ns is None or end_ns < start_ns:  # see `seconds_between`
-        return None
-    return milliseconds(end_ns - start_ns)
+    return milliseconds(nanoseconds_between(start_ns, end_ns))
 
 
 def _tcp_start(connection: Connection) -> int | None:

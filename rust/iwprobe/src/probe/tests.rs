@@ -380,18 +380,21 @@ fn data_that_was_written_after_our_ack_is_no_limit_of_the_window() {
     }
 }
 
+fn syn_ack() -> Segment<'static> {
+    Segment {
+        seq: 1,
+        ack: ISN.wrapping_add(1),
+        flags: SYN | ACK,
+        ..Segment::default()
+    }
+}
+
 #[test]
 fn the_round_trip_begins_when_the_syn_leaves() {
     let mut world = World::begun(1, 1_200, Mode::Window);
     world.probe.on_left(world.now + 70 * MS);
     world.now += 70 * MS + RTT;
-    let syn_ack = Segment {
-        seq: 1,
-        ack: ISN.wrapping_add(1),
-        flags: SYN | ACK,
-        ..Segment::default()
-    };
-    world.segment(&syn_ack);
+    world.segment(&syn_ack());
     assert_eq!(world.probe.numbers.rtt, Some(RTT));
 }
 
@@ -464,13 +467,7 @@ fn a_download_is_whole_however_much_came_before_what_was_lost() {
 fn a_delayed_ack() {
     let mut world = World::begun(1, 1200, Mode::Window);
     world.probe.plan.ack_delay = 100 * MS;
-    let syn_ack = Segment {
-        seq: 1,
-        ack: ISN.wrapping_add(1),
-        flags: SYN | ACK,
-        ..Segment::default()
-    };
-    world.segment(&syn_ack);
+    world.segment(&syn_ack());
     world.wait(99 * MS);
     assert_eq!(world.sent.0.len(), 1);
     world.wait(MS);
