@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,8 @@ def text_of(path: Path) -> str:
 
 def test_hashed_names_are_in_no_file(campaign: Path, archive: Path, tmp_path: Path) -> None:
     out = archived(campaign, tmp_path / "hashed", "--names", "hash")
-    with sqlite3.connect(f"file:{next(campaign.glob('vantage/*/journal.sqlite'))}?mode=ro", uri=True) as journal:
+    journals = (f"file:{path}?mode=ro" for path in campaign.glob("vantage/*/journal.sqlite"))
+    with closing(sqlite3.connect(next(journals), uri=True)) as journal:
         records = [json.loads(row[0]) for row in journal.execute("SELECT record FROM downloads")]
     secrets = {str(record[name]) for record in records for name in ("domain", "url", "server_ip", "local_ip")}
     # The packed code has addresses of the lab in its tests; what was measured is below data/first.

@@ -10,6 +10,7 @@ import sys
 import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -366,7 +367,7 @@ def test_the_folders_of_several_hosts_are_one_campaign(tmp_path: Path) -> None:
 def test_folders_that_are_not_one_campaign_are_refused(tmp_path: Path) -> None:
     one, same = make_campaign(tmp_path / "one"), make_campaign(tmp_path / "same")
     other = make_campaign(tmp_path / "other", vantages=("SFO",))
-    with sqlite3.connect(other / "vantage/SFO/journal.sqlite") as journal:
+    with closing(sqlite3.connect(other / "vantage/SFO/journal.sqlite")) as journal, journal:
         journal.execute("UPDATE meta SET value = 'g' WHERE key = 'plan_hash'")
     out = tmp_path / "out"
     with pytest.raises(UsageError, match=rf"{same}: the vantage point MUC is in {one}, too; name one of them"):

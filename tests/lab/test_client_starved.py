@@ -65,6 +65,7 @@ def shown(row: Download) -> str:
     return f"{row.configuration}, run-queue delay {row.run_delay_s / row.last_byte_s:.0%}"
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("lab")
 def test_a_quiet_host_starves_no_client(path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     measured(

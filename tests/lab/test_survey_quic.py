@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -432,7 +432,7 @@ def test_killed_and_resumed_every_domain_once(world: World, repeats: Repeats) ->
             child.wait()
         kills += 1
         now = len(world.log())
-        with sqlite3.connect(ledger) as db:
+        with closing(sqlite3.connect(ledger)) as db:
             done = [name for (name,) in db.execute("SELECT domain FROM domains WHERE outcome IS NOT NULL")]
         finished.update({name: now for name in done if name not in finished})
     assert 0 < len(finished) < len(MANY)
