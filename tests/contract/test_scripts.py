@@ -63,10 +63,11 @@ def names(calls: list[str]) -> list[str]:
 def test_tiers_run_in_order_with_their_times(checkout: Checkout) -> None:
     done, calls = checkout.run()
     assert done.returncode == 0
-    assert names(calls) == ["pytest", "cargo", "cargo", "check", "cargo", "cargo", "pytest", "pytest"]
+    assert names(calls) == ["pytest", "cargo", "cargo", "check", "cargo", "cargo", "pytest", "pytest", "pytest"]
     assert "--collect-only" in calls[0]
     assert ["--no-run" in calls[n] for n in (1, 2, 4, 5)] == [True, True, False, False]  # building is set-up
-    assert "not measures" in calls[6] and calls[6].endswith(" tests/fleet") and "-m measures" in calls[7]
+    assert "not measures" in calls[6] and calls[6].endswith(" tests/fleet") and "-m measures and not alone" in calls[7]
+    assert calls[8].endswith(" -m alone")
     assert all("--durations=10" in call for call in calls[6:])
     times = done.stdout.partition("== Times\n")[2].splitlines()
     assert len(times) == 5 and all(re.fullmatch(r" +\d+ s  \w.*", line) for line in times)
@@ -75,12 +76,18 @@ def test_tiers_run_in_order_with_their_times(checkout: Checkout) -> None:
 @pytest.mark.parametrize(("alone", "code"), [("exit 0", 0), ("exit 1", 1)])
 def test_what_fails_beside_another_measurement_is_measured_alone(checkout: Checkout, alone: str, code: int) -> None:
     beside, not_beside = (f'[ {sign} "${BESIDE_OTHERS}" ] || exit 9' for sign in ("-n", "-z"))
-    cases = f"*last-failed*) {not_beside}; {alone} ;; *'-m measures'*) {beside}; exit 1 ;;"
+    cases = (
+        f"*last-failed*) {not_beside}; {alone} ;; *'-m alone'*) {not_beside} ;; *'-m measures'*) {beside}; exit 1 ;;"
+    )
     checkout.program("bin/pytest", f"case $* in {cases} esac")
     done, calls = checkout.run()
-    assert done.returncode == code and names(calls)[-3:] == ["pytest"] * 3
-    assert " -n 3 " in calls[-2] and calls[-1].endswith(" --last-failed")
-    (noted,) = {word for call in calls[-2:] for word in call.split() if word.startswith("cache_dir=")}
+    assert done.returncode == code
+    (beside_others,) = (number for number, call in enumerate(calls) if " -n 3 " in call)
+    again = calls[beside_others + 1 :]
+    assert again[0].endswith(" --last-failed") and [call.endswith(" -m alone") for call in again[1:]] == [True] * (
+        not code
+    )
+    (noted,) = {word for call in calls[beside_others:] for word in call.split() if word.startswith("cache_dir=")}
     assert not Path(noted.removeprefix("cache_dir=")).exists()
 
 
@@ -117,7 +124,7 @@ def test_an_ordinary_user_is_root_for_the_lab_only(checkout: Checkout) -> None:
     checkout.program("bin/sudo", 'exec "$@"')
     done, calls = checkout.run()
     assert done.returncode == 0, done.stderr
-    assert names(calls) == ["id", "pytest", *2 * ["cargo"], "check", *2 * ["cargo"], *3 * ["sudo", "pytest"]][:-1]
+    assert names(calls) == ["id", "pytest", *2 * ["cargo"], "check", *2 * ["cargo"], *4 * ["sudo", "pytest"]][:-1]
 
 
 def test_checkouts_that_share_cargos_cache_do_not_take_each_others_crates(tmp_path: Path) -> None:

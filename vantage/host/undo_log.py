@@ -132,8 +132,8 @@ class UndoLog:
             return
         with contextlib.suppress(BrokenPipeError):
             if keeper.stdin is not None:
-                keeper.stdin.write("end\n")
-                keeper.stdin.close()
+                with keeper.stdin:  # closed in any case: Python 3.13 prints a traceback of what fails without us
+                    keeper.stdin.write("end\n")
         try:
             keeper.wait(RELEASE_S)
         finally:
