@@ -19,6 +19,7 @@ import pytest
 upshift_native = pytest.importorskip("upshift_native")
 
 from tests.captures import scan_capture  # noqa: E402
+from tests.contract.test_pcapscan_counts import plain  # noqa: E402
 
 CLASSES = (
     "fast_retransmission",
@@ -56,11 +57,7 @@ class Tshark:
 
 def tshark_rows(tshark: Tshark, capture: Path, folder: Path) -> dict[int, tuple[str, str, str]]:
     """tshark's (seq, len, class) by frame number; packets quoted in ICMP and fragments left out, as the engine does."""
-    path = capture
-    if capture.suffix == ".zst":
-        path = folder / capture.stem
-        with path.open("wb") as stream:
-            subprocess.run(["zstd", "-dqc", str(capture)], stdout=stream, check=True)
+    path = plain(capture, folder)
     fields = ["frame.number", "tcp.seq", "tcp.len", "icmp.type", "icmpv6.type", "ip.fragment"]
     fields += [f"tcp.analysis.{name}" for name in CLASSES]
     command = [tshark.program, "-n", "-r", str(path), "-T", "fields", "-E", "separator=;", "-E", "occurrence=f"]

@@ -39,7 +39,7 @@ FLAGGED = {
 PAGES = {
     "block": (Failure.BLOCK_PAGE, "status 403 by the edge itself (server: AkamaiGHost)"),
     "challenge": (Failure.CHALLENGE_PAGE, "cf-mitigated: challenge"),
-    "html_page": (Failure.CHALLENGE_PAGE, " bytes of text/html instead of 100000 bytes of application/octet-stream"),
+    "html_page": (Failure.CHALLENGE_PAGE, " bytes of text/html instead of 100000 bytes of a .bin file"),
 }
 TCP = "".join(
     f'[[configurations]]\nname = "{name}"\nclient = "requests"\nlevels = {{ {levels} }}\n'

@@ -61,11 +61,10 @@ def page(
 
 
 def test_html_in_place_of_a_file() -> None:
-    assert page() == "75 bytes of text/html instead of 100000 bytes of application/octet-stream"
+    assert page() == "75 bytes of text/html instead of 100000 bytes of a .bin file"
+    assert page("https://a.example/tool_1.0.deb") == "75 bytes of text/html instead of 100000 bytes of a .deb file"
     assert page("https://a.example/film.MP4?x=1", kind="application/xhtml+xml") is not None
-    assert page(size_is_lower_bound=True) == (
-        "75 bytes of text/html instead of at least 100000 bytes of application/octet-stream"
-    )
+    assert page(size_is_lower_bound=True) == ("75 bytes of text/html instead of at least 100000 bytes of a .bin file")
 
 
 @pytest.mark.parametrize(
