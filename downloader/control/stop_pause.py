@@ -181,5 +181,5 @@ def _moment(text: str, *, where: str, now: float) -> float:
         what = "is neither a date and time nor a duration" if moment is None else "has no time zone"
         raise UsageError(f"{text!r} {what}", where=where, remedy=remedy)
     if moment.timestamp() <= now:
-        raise UsageError(f"{utc(moment.timestamp())} is in the past", where=where, remedy=remedy)
+        raise UsageError(f"{text!r} is in the past", where=where, remedy=remedy)
     return moment.timestamp()

@@ -17,6 +17,7 @@ from cdn_mapping import sources
 from cdn_mapping.rib import RibReader
 from core.errors import UsageError
 from tests.cells import examples
+from tests.command import upshift
 from tests.unit._mrt import SAMPLES, SOME, Reports, Route, nlri, peer_table, record, records_of_routes, rib_v2
 
 MISSING = "pybgpstream is not installed (docs/design/cdn-mapping.md)"
@@ -26,6 +27,13 @@ def test_without_pybgpstream_the_backend_says_so(tmp_path: Path, monkeypatch: py
     monkeypatch.setitem(sys.modules, "pybgpstream", None)  # as import finds it where it is not installed
     with pytest.raises(UsageError, match=r"pybgpstream cannot be imported .*leave the option out"):
         sources.read_file(tmp_path / "rib")
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00+14:00", "9999-12-31T23:59-12:00", "soon"])
+def test_a_time_that_utc_does_not_have_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pybgpstream", None)
+    answer = upshift("map", "table", "--backend", "bgpstream", "--collector", "rrc00", "--time", text)
+    assert answer.returncode == 2 and f"--time: '{text}' is not a valid time" in answer.stderr
 
 
 @pytest.fixture

@@ -198,9 +198,9 @@ def table(
 def _time(text: str | None) -> datetime:
     try:
         when = datetime.fromisoformat(text or "")
-    except ValueError:
+        return (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):  # in UTC it is before the year 1 or after 9999
         raise UsageError(f"{text!r} is not a valid time", where="--time", remedy="write 2026-11-01T08:00") from None
-    return when if when.tzinfo else when.replace(tzinfo=UTC)
 
 
 @app.command()
