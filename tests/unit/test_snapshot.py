@@ -20,6 +20,7 @@ from downloader.campaign.plan import PlannedRun
 from downloader.execution import snapshot
 from downloader.execution.journal import Journal
 from downloader.limits.captures import Settled
+from tests.command import upshift
 from tests.unit.test_downloader_journal import LATE, download, runs
 
 PLAN = "0123456789abcdef"
@@ -123,6 +124,21 @@ def test_what_is_in_it(folder: Path) -> None:
         assert (file.bytes, file.sha256) == (len(content), hashlib.sha256(content).hexdigest())
     assert json.loads((folder / "snapshot" / "snapshot.json").read_text())["plan_sha256"] == PLAN
     assert (folder / "snapshot" / "captures.list").read_text().splitlines() == captures
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--sha256", "00"], "--sha256: it needs --free FILE"),
+        (["--here", "A"], "--here: it needs --restore JOURNAL"),
+        (["--plan", "00"], "--plan: it needs --restore JOURNAL"),
+        (["--free", "f", "--restore", "j", "--here", "A"], "--restore: --free cannot be given with it"),
+    ],
+)
+def test_options_that_would_not_count_are_refused(folder: Path, arguments: list[str], said: str) -> None:
+    answer = upshift("snapshot", folder, *arguments)
+    assert answer.returncode == 2 and said in answer.stderr and not answer.stdout
+    assert not (folder / "snapshot").exists()
 
 
 def test_what_has_not_changed_keeps_its_time(folder: Path) -> None:

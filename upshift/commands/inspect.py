@@ -162,7 +162,16 @@ def snapshot(
     """
     from downloader.execution import snapshot as snapshots
 
+    for option, value, needs, other in (
+        ("--sha256", sha256, free, "--free FILE"),
+        ("--here", here or None, restore, "--restore JOURNAL"),
+        ("--plan", plan, restore, "--restore JOURNAL"),
+    ):
+        if value is not None and needs is None:
+            raise UsageError(f"it needs {other}", where=option, remedy=f"add {other}, or leave it out")
     if restore is not None:
+        if free is not None:
+            raise UsageError("--free cannot be given with it", where="--restore", remedy="give one of the two")
         if not here:
             raise UsageError("the vantage point is not named", where="--restore", remedy="add --here NAME")
         done = snapshots.restore(folder, restore, here, plan_sha256=plan)
