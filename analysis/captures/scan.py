@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 SUFFIXES = (".pcap", ".pcapng", ".cap", ".dmp")
-"""File names that are searched for in a directory, also followed by `.gz` or `.zst`."""
+"""File names that are searched for in a directory, in any case, also followed by `.gz` or `.zst`."""
 
 _FILES_AHEAD = 8
 """Files queued per worker; their results wait in memory until they are read."""
@@ -105,7 +105,7 @@ def find_captures(path: Path) -> list[Path]:
 
 def is_capture_name(name: str) -> bool:
     """Whether a file of this name counts as a capture."""
-    return name.removesuffix(".gz").removesuffix(".zst").endswith(SUFFIXES)
+    return name.lower().removesuffix(".gz").removesuffix(".zst").endswith(SUFFIXES)
 
 
 def read_many(

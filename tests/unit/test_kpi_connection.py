@@ -104,6 +104,13 @@ def test_an_engine_of_another_version_is_one_sentence(tmp_path: Path, monkeypatc
         scan_capture(path)
 
 
+def test_captures_are_found_whatever_the_case_of_their_names(tmp_path: Path) -> None:
+    names = ["A.PCAP", "B.PcapNG", "C.pcap.GZ", "D.Cap.ZST"]
+    for name in [*names, "E.PCAP.txt"]:
+        (tmp_path / name).touch()
+    assert [path.name for path in find_captures(tmp_path)] == names
+
+
 def test_a_directory_without_captures_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("none")
     with pytest.raises(UsageError, match="holds no captures"):
