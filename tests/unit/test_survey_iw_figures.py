@@ -231,6 +231,20 @@ def test_vantage_points(tmp_path: Path) -> None:
     assert len({row["vantage"] for row in published}) == 14
 
 
+@pytest.mark.parametrize("vantage", [None, "campus, 64500"])
+def test_files_of_one_name_and_of_one_vantage_point_have_lines_of_their_own(
+    tmp_path: Path, vantage: str | None
+) -> None:
+    files = []
+    for day in ("monday", "tuesday"):
+        (tmp_path / day).mkdir()
+        scan = [record(1, 30, cdn="Azure", vantage=vantage), record(2, 30, cdn="Azure", vantage="campus")]
+        files.append(written(tmp_path / day / "iw.parquet", scan))
+    called = "iw.parquet" if vantage is None else "campus"
+    names = [row["vantage"] for row in rows(*files, "--figure", "vantage-points")]
+    assert names == [f"{called} ({file})" for file in files]
+
+
 def arrived(count: int) -> str:
     return arrivals_text([Arrival(at_us=n * 100, end=(n + 1) * 1200) for n in range(count)])
 

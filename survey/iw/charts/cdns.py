@@ -113,19 +113,21 @@ def _vantage_points(scans: Sequence[Scan], beside: bool) -> ChartTable:
     # The first file is the reference: its windows are the columns, and tell which servers belong together.
     reference = {_key(record): iw for record in kept[0].records if (iw := window(record)) is not None}
     rows: list[tuple[Any, ...]] = []
-    for scan in kept:
+    called = [_facts(scan.records[0].vantage or scan.path.name) for scan in kept]
+    often = Counter(name for name, *_ in called)
+    for scan, (name, *facts) in zip(kept, called, strict=True):
+        line = f"{name} ({scan.path})" if often[name] > 1 else name
         groups: dict[tuple[str, str, float], list[IwRecord]] = {}
         for record in scan.records:
             if record.cdn is not None and (key := _key(record)) in reference:
                 value, unit = reference[key]
                 groups.setdefault((record.cdn, unit, round(value, 3)), []).append(record)
-        name, *facts = _facts(scan.records[0].vantage or scan.path.name)
         for (cdn, unit, value), records in sorted(groups.items()):
             windows = [iw[0] for record in records if (iw := window(record)) is not None and iw[1] == unit]
             if windows:
                 mark = "*" if any(r.losses for r in records) and set(windows) == {value} else None
                 cells = (cdn, label(value, unit), min(windows), max(windows), unit, mark, len(windows))
-                rows.append(("measured", name, *facts, *cells))
+                rows.append(("measured", line, *facts, *cells))
     rows += _of_paper() if beside else []
     return ChartTable(
         title="Initial windows per vantage point, CDN and window at the reference",
