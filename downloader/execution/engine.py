@@ -329,18 +329,18 @@ def settle_killed(campaign: Campaign, journal: Journal, runs: Mapping[int, Plann
     """Counts killed attempts from their captures, whole or partial; one without keeps its worst case."""
     for entry in journal.spent.unsettled():
         run = runs[entry.run]
-        ip_bytes = _taken(campaign, journal, entry, run, path_of(run, entry.attempt))
-        journal.spent.settle(entry.run, entry.attempt, ip_bytes)
+        took = _taken(campaign, journal, entry, run, path_of(run, entry.attempt))
+        journal.spent.settle(entry.run, entry.attempt, took)
 
 
-def _taken(campaign: Campaign, journal: Journal, entry: AccountEntry, run: PlannedRun, path: Path) -> int:
+def _taken(campaign: Campaign, journal: Journal, entry: AccountEntry, run: PlannedRun, path: Path) -> int | None:
     if entry.address is None:
         return 0
     if path.exists():  # killed between the end of the capture and the record
         return ip_bytes(path)
     parts = [part for part in part_names(path) if part.exists()]
-    if not parts:
-        return entry.ip_bytes
+    if not parts:  # lost in a power cut
+        return None
     finished = journal.attempt(entry.run, entry.attempt)
     return interrupted_bytes(campaign, run.target, sum(map(ip_bytes, parts)), finished)
 

@@ -40,6 +40,9 @@ CREATE INDEX IF NOT EXISTS spent_unsettled ON spent (settled) WHERE NOT settled;
 """
 
 
+_KNOWN, _WORST_CASE = 1, 2
+"""What `settled` holds of an attempt that is over: with what it took, or with the worst case as nobody knows."""
+
 _LAST = 2**63 - 1
 """Largest row id of SQLite."""
 
@@ -165,11 +168,13 @@ class Spent:
             "UPDATE spent SET address = ?, network = ? WHERE run = ? AND attempt = ?", (address, network, run, attempt)
         )
 
-    def settle(self, run: int, attempt: int, ip_bytes: int, *, ended: float | None = None) -> None:
-        """Enters what an attempt took; `ended` None leaves the latest possible end."""
+    def settle(self, run: int, attempt: int, ip_bytes: int | None, *, ended: float | None = None) -> None:
+        """Enters what an attempt took; None leaves the worst case, and the latest possible end."""
+        settled = _WORST_CASE if ip_bytes is None else _KNOWN
         self._db.execute(
-            "UPDATE spent SET bytes = ?, ended = COALESCE(?, ended), settled = 1 WHERE run = ? AND attempt = ?",
-            (ip_bytes, ended, run, attempt),
+            "UPDATE spent SET bytes = COALESCE(?, bytes), ended = COALESCE(?, ended), settled = ?"
+            " WHERE run = ? AND attempt = ?",
+            (ip_bytes, ended, settled, run, attempt),
         )
 
     def unsettled(self) -> list[AccountEntry]:
@@ -195,7 +200,7 @@ class Spent:
                 network=network,
                 address=address,
                 ip_bytes=ip_bytes,
-                settled=bool(settled),
+                settled=settled == _KNOWN,
             )
 
     def totals(self, now: float, *, without: tuple[int, int] = (-1, 0)) -> Totals:

@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 
 from core.errors import UsageError
 from downloader.execution.account import fetched, parse
+from downloader.execution.engine import settle_killed
 from downloader.execution.journal import Journal
 from downloader.limits.budget import AccountEntry, Reserved
 from tests.inspected import CONFIGURATIONS, START, make_campaign, plan
+from tests.unit.test_budget import campaign as any_campaign
 from upshift.cli import app
 
 AGENT = "upshift/0.1 (Internet measurement; me@uni.edu)"
@@ -88,6 +90,16 @@ def test_what_was_fetched(campaign: Path) -> None:
     assert {request.local_ip for request in first.requests} == {"198.18.0.1"}
     assert all(request.at >= START and request.body_bytes > 30_000 for request in first.requests)
     assert (killed.ip_bytes, killed.exact, killed.requests) == (5_000_000, False, ())
+
+
+def test_what_a_power_cut_took_with_its_capture_stays_a_worst_case(campaign: Path) -> None:
+    before = list(fetched(parse("AS64500"), [campaign]))
+    with closing(Journal.open(campaign / "vantage" / "MUC", plan(3), plan_hash="h")) as journal:
+        settle_killed(
+            any_campaign(), journal, {run.number: run for run in plan(3)}, lambda run, _: campaign / "none.pcap"
+        )
+        assert journal.spent.unsettled() == []
+    assert list(fetched(parse("AS64500"), [campaign])) == before
 
 
 def test_what_an_opt_out_left_is_no_request(campaign: Path) -> None:
