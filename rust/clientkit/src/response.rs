@@ -142,7 +142,7 @@ impl Response {
     }
 
     /// Whether every announced byte is here. The body is complete then, with or without the end of its stream
-    /// (RFC 9110, section 6.4.1: the length delimits the content).
+    /// (RFC 9110, section 8.6: the length delimits the content).
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.status == Some(200) && self.content_length == Some(self.body_bytes)

@@ -162,7 +162,7 @@ impl Timestamps {
     ///
     /// The other side's data, this side's ACK of it, the other side's next data: that is a sample. Whether there was
     /// data is told by the ACK number. The TSecr cannot tell: a delayed ACK echoes the *first* packet that it
-    /// acknowledges (RFC 7323, section 4.2), and which packets share a TSval is a matter of the clock's phase.
+    /// acknowledges (RFC 7323, section 4.3), and which packets share a TSval is a matter of the clock's phase.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "it is part of the fast path")]
     pub fn sent(&mut self, tsval: u32, ack: u32, window: u16, now_ns: i64) {
