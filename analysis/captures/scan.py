@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -159,17 +160,28 @@ def in_order(
 
 
 def kpi_values(connection: Connection) -> dict[str, Value]:
-    """Every KPI of a connection."""
+    """Every KPI of a connection. Raises UsageError for a value that is not of the type of its column."""
     values = {}
-    for name, compute in _computations():
+    for name, compute, kind in _computations():
         try:
-            values[name] = compute(connection)
+            values[name] = value = compute(connection)
         except Exception as error:
             error.args = (f"the KPI {name}: {error}",)
             raise
+        if value is not None and type(value) is not kind and not _fits(value, kind):
+            raise UsageError(
+                f"the KPI {name} gave {value!r} ({type(value).__name__}), its function promises {kind.__name__}",
+                where=inspect.unwrap(compute).__code__.co_filename,
+                remedy=f"return {kind.__name__} or None, or change the annotation of the result",
+            )
     return values
 
 
+def _fits(value: Value, kind: type) -> bool:
+    """Whether a column of this kind can hold a value of another type: whole numbers as float, but no bool as int."""
+    return isinstance(value, (float, int) if kind is float else kind) and not isinstance(value, bool)
+
+
 @functools.cache
-def _computations() -> tuple[tuple[str, Callable[[Connection], Value]], ...]:
-    return tuple((name, kpi.compute) for name, kpi in KPIS.items())
+def _computations() -> tuple[tuple[str, Callable[[Connection], Value], type], ...]:
+    return tuple((name, kpi.compute, kpi.kind) for name, kpi in KPIS.items())

@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 upshift_native = pytest.importorskip("upshift_native")
@@ -35,9 +36,25 @@ def test_a_kpi_named_as_a_column_of_downloads_is_refused() -> None:
 
 
 def test_what_a_kpi_raises_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "_computations", lambda: (("broken", lambda connection: connection.duration_s),))
+    monkeypatch.setattr(scan, "_computations", lambda: (("broken", lambda connection: connection.duration_s, float),))
     with pytest.raises(AttributeError, match="the KPI broken: 'NoneType' object has no attribute 'duration_s'"):
         kpi_values(cast("Connection", None))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [(float, "1.5"), (float, True), (int, 1.5), (int, True), (str, 1), (bool, 1)]
+)
+def test_a_value_of_another_type_is_one_sentence(kind: type, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "_computations", lambda: (("mine", lambda _: value, kind),))
+    said = rf"{__file__}: the KPI mine gave {value!r} \(.*\), its function promises {kind.__name__}; return"
+    with pytest.raises(UsageError, match=said):
+        kpi_values(cast("Connection", None))
+
+
+@pytest.mark.parametrize(("kind", "value"), [(float, 1), (float, np.float64(1.5)), (str, np.str_("a")), (int, None)])
+def test_what_a_column_can_hold_is_kept(kind: type, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "_computations", lambda: (("mine", lambda _: value, kind),))
+    assert kpi_values(cast("Connection", None)) == {"mine": value}
 
 
 def test_values_fit_their_columns(shared_data: Path) -> None:
