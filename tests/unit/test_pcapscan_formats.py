@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import random
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -184,12 +185,15 @@ def test_time_that_goes_back_is_counted(tmp_path: Path) -> None:
     assert connection.duration_s == scan(tmp_path / "c", pcap(frames(segments)))[0].duration_s
 
 
-def test_a_clock_that_is_set_back_gives_no_negative_kpi(tmp_path: Path) -> None:
+def test_a_clock_that_is_set_back_gives_no_negative_kpi_and_no_wrong_rate(tmp_path: Path) -> None:
     packets = frames(download())
+    rates = ("mean_throughput", "goodput")
+    right = kpi_values(replace(scan(tmp_path / "c", pcap(packets))[0], body_bytes=40_000))
     for step in range(1, len(packets)):
         content = [(time - 10**10 * (number >= step), frame) for number, (time, frame) in enumerate(packets)]
-        values = kpi_values(scan(tmp_path / "c", pcap(content))[0])
+        values = kpi_values(replace(scan(tmp_path / "c", pcap(content))[0], body_bytes=40_000))
         assert {name for name, value in values.items() if isinstance(value, float) and value < 0} == set(), step
+        assert {values[name] for name in rates} <= {None, *(right[name] for name in rates)}, step
 
 
 def test_what_a_snap_length_cuts_off_a_syn_is_unknown(tmp_path: Path) -> None:

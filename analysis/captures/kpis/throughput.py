@@ -7,10 +7,14 @@ from analysis.captures.kpis import kpi, megabits_per_second, seconds_between
 def _until_last_data_s(connection: Connection) -> float | None:
     """First packet of the connection to the last data packet of the server's largest answer [s].
 
-    Later data belongs to the end of the connection: TLS's close_notify, acknowledgements of QUIC.
+    Later data belongs to the end of the connection: TLS's close_notify, acknowledgements of QUIC. `first_ns` is the
+    earliest time, which is not that of the first packet where the capture's clock was set back.
     """
+    start_ns = connection.quic_client_initial_ns if connection.protocol == "quic" else connection.syn_ns
     answer_ns, last_ns = connection.response_last_ns, connection.server.last_data_ns
-    return seconds_between(connection.first_ns, last_ns if answer_ns is None else answer_ns)
+    return seconds_between(
+        connection.first_ns if start_ns is None else start_ns, last_ns if answer_ns is None else answer_ns
+    )
 
 
 @kpi(unit="Mbit/s", source="ANRW'23, section 5.1; ends with the data, not with the connection")
