@@ -74,6 +74,20 @@ def test_interfaces_have_their_own_link_type_and_clock(tmp_path: Path) -> None:
     assert scan(tmp_path / "c", pcapng(blocks, links=[(101, 9), (1, 6)])) == scan(tmp_path / "d", pcap(plain))
 
 
+def test_a_packet_without_a_time_ends_the_capture(tmp_path: Path) -> None:
+    """It counted at 1970, so that its connection lasted for decades."""
+    blocks = [(0, time, frame) for time, frame in frames(download())]
+    frame = blocks[10][2]
+    body = struct.pack("<I", len(frame)) + frame + bytes(-len(frame) % 4)
+    simple = struct.pack("<II", 3, len(body) + 12) + body + struct.pack("<I", len(body) + 12)
+    path = tmp_path / "c"
+    path.write_bytes(pcapng(blocks[:10], links=[(101, 9)]) + simple + pcapng(blocks[11:], links=[(101, 9)]))
+    capture = scan_capture(path)
+    assert capture.truncated and "a packet has no time" in capture.warnings[0]
+    whole = scan(tmp_path / "d", pcapng(blocks[:10], links=[(101, 9)]))
+    assert capture.connections == tuple(replace(connection, truncated=True) for connection in whole)
+
+
 def test_compressed_files_are_streams(tmp_path: Path) -> None:
     content = pcap(frames(download()))
     expected = scan(tmp_path / "c", content)

@@ -121,7 +121,13 @@ impl Pcapng {
                 )));
             }
             match kind {
-                INTERFACE | OBSOLETE_PACKET | SIMPLE_PACKET | ENHANCED_PACKET => {}
+                INTERFACE | OBSOLETE_PACKET | ENHANCED_PACKET => {}
+                // Without it no time of its connection can be told, and without the packet no count.
+                SIMPLE_PACKET => {
+                    return Ok(Step::Cut(
+                        "a packet has no time (it is in a simple packet block)".into(),
+                    ));
+                }
                 other => {
                     if !window.skip(padded)? {
                         return Ok(Step::cut("a block"));
@@ -187,14 +193,14 @@ impl Pcapng {
     }
 
     fn packet(&self, kind: u32, block: &[u8], total: usize) -> Step {
-        let header = if kind == SIMPLE_PACKET { 12 } else { 28 };
+        let header = 28;
         if block.len() < header + 4 {
             return Step::Cut("a packet block is too short, so the file is damaged".into());
         }
-        let number = match kind {
-            SIMPLE_PACKET => 0,
-            OBSOLETE_PACKET => u32::from(self.u16(block, 8)),
-            _ => self.u32(block, 8),
+        let number = if kind == OBSOLETE_PACKET {
+            u32::from(self.u16(block, 8))
+        } else {
+            self.u32(block, 8)
         };
         let Some(interface) = self.interfaces.get(number as usize) else {
             return Step::Cut(format!(
@@ -202,22 +208,8 @@ impl Pcapng {
             ));
         };
         let room = u32::try_from(block.len() - header - 4).unwrap_or(u32::MAX);
-        let (time_ns, captured, original) = if kind == SIMPLE_PACKET {
-            let original = self.u32(block, 8);
-            let limit = if interface.snap_length == 0 {
-                u32::MAX
-            } else {
-                interface.snap_length
-            };
-            (0, original.min(limit).min(room), original)
-        } else {
-            let units = u64::from(self.u32(block, 12)) << 32 | u64::from(self.u32(block, 16));
-            (
-                interface.time_ns(units),
-                self.u32(block, 20),
-                self.u32(block, 24),
-            )
-        };
+        let units = u64::from(self.u32(block, 12)) << 32 | u64::from(self.u32(block, 16));
+        let (captured, original) = (self.u32(block, 20), self.u32(block, 24));
         if captured > room || captured > LARGEST_RECORD.max(interface.snap_length.min(1 << 24)) {
             return Step::Cut(format!(
                 "a packet claims {captured} bytes, so the file is damaged"
@@ -228,7 +220,7 @@ impl Pcapng {
             from: header,
             captured,
             original,
-            time_ns,
+            time_ns: interface.time_ns(units),
             link: interface.link,
         }
     }
