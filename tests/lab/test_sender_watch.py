@@ -195,6 +195,22 @@ def test_dry_run_and_foreign_routes_change_nothing(bench: Bench) -> None:
     assert (done.returncode, done.stderr) == (75, "upshift: only root may change routes; use sudo, or --dry-run\n")
 
 
+def test_the_table_has_the_larger_window_where_the_kernel_removed_the_route(bench: Bench, tmp_path: Path) -> None:
+    """As it does with all routes of an interface that goes down; here with ours alone, as clients need the others."""
+    before, out = bench.routes(), tmp_path / "p.parquet"
+    with bench.watch("--json", "-o", str(out), "--known", "3", "--share", "0") as child:
+        started(bench, child, before)
+        with bench.fetch("bad", 30) as bad:
+            assert said(child)["line"].endswith("initial window 3 (was 10)")
+            bad.stop()
+        bench.lab.place("srv").run(["ip", "route", "flush", "dev", "tun0", "proto", "213"]).check(doing="flushing")
+        assert said(child)["line"].startswith("198.18.2.0/24: initial window 10 again after")
+        child.send(signal.SIGTERM)
+        assert child.wait(30) == 130
+    [row] = [one for one in store.read_rows(out, "sender_prefixes", SenderPrefix) if one.prefix == "198.18.2.0/24"]
+    assert (row.window, row.changes) == (10, 2) and bench.routes() == before
+
+
 LOSE = """
 import select, socket, sys, time
 from vantage.linux import closed_connections

@@ -103,6 +103,20 @@ def test_the_larger_window_is_tried_again() -> None:
     assert (row.window, row.changes, row.since_at, row.connections) == (3, 3, 1_700_000_002.0, 102)
 
 
+def test_a_route_that_is_gone_leaves_the_larger_window() -> None:
+    """As where the interface went down and up again."""
+    world = World()
+    for third in (5, 6):
+        world.close(f"198.18.{third}.7", again=True, count=20, now=100.0)
+    world.fallback.keep({ipaddress.ip_network("198.18.5.0/24")}, 101.0)
+    assert [row.window for row in world.fallback.rows(now=101.0, wall=0.0)] == [3, 10]
+    assert world.said[-1].startswith(
+        "198.18.6.0/24: initial window 10 again after 1 s (somebody else, or the interface"
+    )
+    world.close("198.18.6.7", again=True, count=20, now=102.0)
+    assert world.routes == {"198.18.5.0/24": 3, "198.18.6.0/24": 3}
+
+
 def test_what_cannot_be_changed_is_said_once() -> None:
     world = World(why_not=lambda prefix: "it has a route that somebody else set" if "18.5" in str(prefix) else None)
     world.close("198.18.5.7", again=True, count=500)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -160,9 +160,18 @@ class Fallback:
             if now < since + self.rules.retry_s:
                 return
             state = self._states[key]
-            self._raise(key, now, f"{state.bits.bit_count()} of the last {state.known} sent again; it is tried")
-            state.small, state.changes = False, state.changes + 1
-            state.begin(now)
+            self._rise(key, now, f"{state.bits.bit_count()} of the last {state.known} sent again; it is tried")
+
+    def keep(self, routes: Collection[IPNetwork], now: float) -> None:
+        """Prefixes whose route is not among these have the larger window again: it goes with the interface, for one."""
+        for key in [key for key in self._small if self._network(key) not in routes]:
+            self._rise(key, now, "somebody else, or the interface when it went down, removed its route")
+
+    def _rise(self, key: tuple[int, int], now: float, why: str) -> None:
+        self._raise(key, now, why)
+        state = self._states[key]
+        state.small, state.changes = False, state.changes + 1
+        state.begin(now)
 
     def _raise(self, key: tuple[int, int], now: float, why: str) -> None:
         prefix = self._network(key)

@@ -58,6 +58,14 @@ class PrefixRoutes:
                     remedy=f"see: ip {family} route show table all proto {PROTOCOL}",
                 )
 
+    def present(self) -> set[IPNetwork]:
+        """The prefixes that have a route of ours."""
+        lines: list[str] = []
+        for family in ("-4", "-6"):
+            argv = ("ip", "-o", family, "route", "show", "dev", self._device, "proto", PROTOCOL)
+            lines += run(argv).stdout.splitlines()
+        return {ipaddress.ip_network(line.split()[0]) for line in lines}
+
     def set_window(self, prefix: IPNetwork, client: str, window: int | None) -> str | None:
         """Why the prefix cannot have this window; None if it has it now. None as window: that of the host's routes."""
         family = f"-{prefix.version}"
@@ -117,9 +125,10 @@ def watch(
                 log = UndoLog(f"sender watch on {device}", isolation="host", state=state_directory())
                 for line in log.recovered:
                     say(line)
-            fallback = Fallback(rules, PrefixRoutes(device, log).set_window, say)
+            routes = PrefixRoutes(device, log)
+            fallback = Fallback(rules, routes.set_window, say)
             try:
-                _follow(events, fallback, log, until, say, each)
+                _follow(events, fallback, routes, log, until, say, each)
             finally:
                 each(fallback, events.lost)
         finally:
@@ -130,6 +139,7 @@ def watch(
 def _follow(
     events: ClosedConnections,
     fallback: Fallback,
+    routes: PrefixRoutes,
     log: UndoLog | None,
     until: float | None,
     say: Callable[[str], None],
@@ -149,6 +159,8 @@ def _follow(
         looked = now
         if log is not None:
             log.check_guarded()
+            if fallback.small_prefixes():
+                fallback.keep(routes.present(), now)
         if events.lost > said:
             say(f"{events.lost - said:,} events were lost, as they came too fast; shares are of the others")
             said = events.lost
