@@ -16,7 +16,7 @@ from core.errors import LabError
 from core.system import process
 from tests.lab.noise import measured
 from tests.topologies import server, topology
-from vantage.lab.calibrate import SWEEP_MBIT, Calibration
+from vantage.lab.calibrate import SWEEP_MBIT, Calibration, Check
 from vantage.lab.lab import Lab, open_lab
 from vantage.linux.cpu import Method
 
@@ -86,6 +86,24 @@ def test_a_wrong_lab_is_wrong(lab: Lab) -> None:
             "set_pair", **{**pair, "delay_us": 4000, "rate_bps": 12_000_000}, loss=None, ecn_threshold_bytes=None
         )
         emulator.close()
+
+
+@pytest.mark.soak
+def test_a_path_whose_round_trip_takes_seconds_is_right(lab_host: Path, tmp_path: Path) -> None:
+    path = tmp_path / "far.toml"
+    path.write_text(
+        topology("far", server("far", "www.far.example", path="rtt_ms = 2600, rate_mbit = 12, queue = 60000"))
+    )
+    with open_lab(path) as lab, closing(Calibration(lab, own=False, quick=True)) as calibration:
+        (far,) = lab.topology.server
+
+        def once() -> list[Check]:
+            return [calibration.round_trip("V", far), *calibration.rate("V", far, far.paths["V"])]
+
+        def wrong(checks: list[Check]) -> list[str]:
+            return [str(check) for check in checks if not check.good]
+
+        measured(once, wrong, excuse=lambda checks: next((check.noise for check in checks if check.noise), None))
 
 
 def test_only_who_brought_a_lab_up_may_change_its_paths(lab: Lab) -> None:

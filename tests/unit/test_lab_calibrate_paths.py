@@ -5,11 +5,21 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
 from tests.topologies import server, topology
-from vantage.lab.calibrate import OVERLOAD, RATE_TOLERANCE, Calibration, burst_of, is_rate, measurable, sending_ms
+from vantage.lab.calibrate import (
+    OVERLOAD,
+    RATE_TOLERANCE,
+    Calibration,
+    burst_of,
+    is_kept_busy,
+    is_rate,
+    measurable,
+    sending_ms,
+)
 from vantage.lab.topology import MTU, PathSpec
 from vantage.lab.topology_file import load_topology
 
@@ -25,17 +35,38 @@ from vantage.lab.topology_file import load_topology
     ],
 )
 def test_bursts_keep_the_path_busy(path: PathSpec) -> None:
+    assert share_of_rate(path) == pytest.approx(1, abs=RATE_TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        *({"queue": size} for size in (1000, 1500, 2999, 3000, 4499, 6000)),
+        *({"queue": 30_000, "ecn_threshold_bytes": size} for size in (1000, 1500, 1501, 3000)),
+    ],
+)
+def test_rates_are_measured_where_a_path_can_be_kept_busy(law: dict[str, int]) -> None:
+    path = PathSpec(rtt_ms=10, rate_mbit=20, **law)
+    assert is_kept_busy(path) is (abs(share_of_rate(path) - 1) <= RATE_TOLERANCE)
+    lab = SimpleNamespace(topology=SimpleNamespace(server=[SimpleNamespace(paths={"V": path})]))
+    with mock.patch("vantage.lab.calibrate.measurable", lambda topology: topology.server):
+        found = list(Calibration._distinct_rates(SimpleNamespace(_lab=lab)))  # type: ignore[arg-type]
+    assert bool(found) is is_kept_busy(path)
+
+
+def share_of_rate(path: PathSpec) -> float:
     """Packets that are not ECN-capable, over drop-tail and AQM (docs/design/pathem.md), in bytes and their times."""
-    burst, now, ends, passed = burst_of(path), 0.0, [0.0], 0
-    while passed < 2000:
+    burst, now, ends, passed, sent = burst_of(path), 0.0, [0.0], 0, 0
+    while passed < 2000 and sent < 10_000:
         now += burst * MTU / OVERLOAD
+        sent += burst
         for _ in range(burst):
             waiting = MTU * sum(end > now for end in ends[-200:])
             if waiting + MTU > path.queue_bytes or waiting >= (path.ecn_threshold_bytes or path.queue_bytes):
                 continue
             ends.append(max(now, ends[-1]) + MTU)
             passed += 1
-    assert passed * MTU / ends[-1] == pytest.approx(1, abs=RATE_TOLERANCE)
+    return passed * MTU / max(now, ends[-1])
 
 
 def test_an_echo_request_takes_its_time_on_a_slow_path() -> None:

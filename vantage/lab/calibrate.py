@@ -50,6 +50,9 @@ SWEEP_QUEUE_S = 0.05
 ECHO_BYTES = 52
 """IP packet of the probe's echo request."""
 
+ECHOES_S = 60.0
+"""Longest time for the echo requests of a path whose round trip takes seconds [s]."""
+
 LOSS_PACKETS = 3000
 WAKEUPS_S = 1.0
 
@@ -136,7 +139,7 @@ class Calibration:
             for vantage, path in server.paths.items():
                 key = (path.rate_mbit, path.queue_bytes)
                 whole = not path.loss_percent and path.packets_per_rtt is None
-                if whole and key not in known:
+                if whole and is_kept_busy(path) and key not in known:
                     known.add(key)
                     yield vantage, server
 
@@ -150,12 +153,15 @@ class Calibration:
     def round_trip(self, vantage: str, server: Server) -> Check:
         """Median of echo requests, without the time that their bits take."""
         address = self._lab.plan.addresses[server.name].ipv4
-        count = 15 if self._quick else 41
+        wanted = server.paths[vantage].rtt_ms
+        count = min(15 if self._quick else 41, int(ECHOES_S * 1e3 / max(wanted, 1)))
         before, times_before = self._emulator.ask("snapshot"), cpu_times()
-        answer = probe(self._lab.place(vantage), "ping", address, "--count", str(count))
+        answer = probe(
+            self._lab.place(vantage), "ping", address, "--count", str(count), "--wait-s", str(2 + wanted / 1e3)
+        )
         after, times_after = self._emulator.ask("snapshot"), cpu_times()
         uplink_mbit = next(each.uplink_mbit for each in self._lab.topology.vantage if each.name == vantage)
-        wanted, times = server.paths[vantage].rtt_ms, answer["rtt_ms"]
+        times = answer["rtt_ms"]
         sent_ms = sending_ms(server.paths[vantage], uplink_mbit)
         median_ms = statistics.median(times) - sent_ms if times else float("inf")
         is_awake = self.cpus_awake.method is not Method.NONE
@@ -186,7 +192,8 @@ class Calibration:
     def rate(self, vantage: str, server: Server, path: PathSpec) -> list[Check]:
         """UDP at 1.2 times the rate; the median of five windows with little steal, and the queue's peak."""
         here, there = self._lab.place(vantage), self._lab.place(server.name)
-        windows = WANTED_WINDOWS + (2 if self._quick else 6)
+        empty = 1 + int(path.rtt_ms / 2000)  # windows that begin before packets come
+        windows = empty + WANTED_WINDOWS + (1 if self._quick else 5)
         pairs = [[server.name, vantage]]
         address = self._lab.plan.addresses[vantage].ipv4
         begin = self._emulator.ask("snapshot", pairs=pairs)
@@ -199,8 +206,9 @@ class Calibration:
             counted = read_answer(counter)["windows"]
         end = self._emulator.ask("snapshot", pairs=pairs)
         after, late = end["pairs"][0], lateness_ms(begin, end) or 0.0
-        calm = [window["mbit"] for window in counted[1:] if window["steal"] <= STEAL_LIMIT][:WANTED_WINDOWS]
-        measured = statistics.median(calm or [window["mbit"] for window in counted[1:]])
+        full = counted[empty:]
+        calm = [window["mbit"] for window in full if window["steal"] <= STEAL_LIMIT][:WANTED_WINDOWS]
+        measured = statistics.median(calm or [window["mbit"] for window in full])
         where = f"{server.name} - {vantage}"
         rate = Check(
             what="rate",
@@ -208,7 +216,7 @@ class Calibration:
             programmed=f"{path.rate_mbit:.2f} Mbit/s",
             measured=f"{measured:.2f} Mbit/s",
             good=is_rate(measured, path.rate_mbit),
-            noise=rate_noise(counted[1:], len(calm), late, sent["rate_mbit"] / path.rate_mbit),
+            noise=rate_noise(full, len(calm), late, sent["rate_mbit"] / path.rate_mbit),
         )
         if path.ecn_threshold_bytes is not None or not after["tail"]:
             return [rate]
@@ -275,6 +283,13 @@ def measurable(topology: Topology) -> list[Server]:
 def sending_ms(path: PathSpec, uplink_mbit: float) -> float:
     """How long the bits of an echo request and its reply take [ms]: 0.1 ms at 4 Mbit/s."""
     return ECHO_BYTES * 8e-3 * (1 / uplink_mbit + 1 / path.rate_mbit)
+
+
+def is_kept_busy(path: PathSpec) -> bool:
+    """Whether a packet can wait behind the one on the wire: else the path idles until the next one, whose time is not
+    the path's.
+    """
+    return path.queue_bytes >= 2 * MTU and (path.ecn_threshold_bytes is None or path.ecn_threshold_bytes > MTU)
 
 
 def burst_of(path: PathSpec) -> int:

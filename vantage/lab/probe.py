@@ -1,6 +1,7 @@
 """Small measuring programs for nodes of the lab. Standard library only; each prints one JSON document.
 
-    probe.py ping ADDRESS --count N --interval-ms N       round-trip times by ICMP echo [ms]
+    probe.py ping ADDRESS --count N --interval-ms N --wait-s S
+                                                          round-trip times by ICMP echo [ms]
     probe.py blast ADDRESS PORT --rate-mbit R --seconds S --burst N [--count N]
                                                           numbered UDP packets of 1500 bytes (with IP header)
     probe.py count PORT --windows N --device DEV          bytes received per one-second window, and steal
@@ -44,13 +45,13 @@ def check(address: str) -> str:
     return address
 
 
-def ping(address: str, count: int, interval_s: float) -> dict[str, object]:
+def ping(address: str, count: int, interval_s: float, wait_s: float) -> dict[str, object]:
     """Round-trip times between the kernel's own time stamps, so that system calls and wake-ups do not count."""
     times: list[float] = []
     answered = 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as echo:
         echo.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, TIMESTAMPS)
-        echo.settimeout(2.0)
+        echo.settimeout(wait_s)
         echo.connect((check(address), 0))
         for number in range(count):
             packet = struct.pack("!BBHHH", 8, 0, 0, 0, number) + bytes(24)  # the kernel fills in sum and identifier
@@ -187,6 +188,7 @@ def main() -> None:
     one.add_argument("address")
     one.add_argument("--count", type=int, default=20)
     one.add_argument("--interval-ms", type=float, default=20.0)
+    one.add_argument("--wait-s", type=float, default=2.0)
     one = commands.add_parser("blast")
     one.add_argument("address")
     one.add_argument("port", type=int)
@@ -203,7 +205,7 @@ def main() -> None:
     one.add_argument("--idle-s", type=float, default=1.0)
     options = parser.parse_args()
     if options.command == "ping":
-        answer = ping(options.address, min(options.count, 10_000), options.interval_ms / 1000)
+        answer = ping(options.address, min(options.count, 10_000), options.interval_ms / 1000, options.wait_s)
     elif options.command == "blast":
         answer = blast(options.address, options.port, options.rate_mbit, options.seconds, options.burst, options.count)
     elif options.command == "count":
