@@ -346,6 +346,30 @@ def test_another_gateway_that_came_meanwhile_stays(world: World) -> None:
     assert printed == ["default via 198.18.0.7 dev eth0"] * 2
 
 
+def test_a_route_from_a_router_advertisement_is_left_to_its_router(world: World) -> None:
+    """A change would make it permanent: advertisements do not renew or take back what somebody else has set."""
+    printed = world.host("""
+        def run(*words):
+            return subprocess.run(["ip", "-6", "route", *words], capture_output=True, text=True, check=True).stdout
+
+        advertised = ["default", "via", "fd00:198:18::1", "dev", "eth0", "proto", "ra", "metric", "100"]
+        run("add", *advertised, "expires", "1800")
+        before = run("show", "default")
+        try:
+            with place(isolation="host") as here:
+                for wanted in (None, "131072", "65535", None, "131072"):
+                    here.apply([RouteAttribute(name="window", value=wanted)])
+                    assert ("window " + str(wanted) in run("get", "fd00:198:19::1")) is (wanted is not None)
+                    assert "metric 100 expires 1" in run("show", "default")
+                print([step.kind for step in here._undo_log.steps])
+            after = run("show", "default")
+            print(after == before.replace("1800sec", after.partition("expires ")[2].split()[0]), "expires 1" in after)
+        finally:
+            run("del", *advertised)
+        """).splitlines()
+    assert printed == ["['attribute', 'routes']", "True True"]
+
+
 def test_host_wide_settings_are_the_kernel_s_and_no_namespace_s(world: World) -> None:
     """The quirk `host-wide-settings`: this host is a namespace, in which the kernel shows them and refuses changes."""
     printed = world.host("""

@@ -300,7 +300,8 @@ def require_capabilities() -> None:
 def undo_steps(settings: Sequence[Setting], *, known: Collection[str] = ()) -> list[UndoStep]:
     """Steps that restore this host's settings to their present values; `known`: names that have one.
 
-    Of a route only attributes are restored: the host may have got another gateway meanwhile.
+    Of a route only attributes are restored: the host may have got another gateway meanwhile. A route from a router
+    advertisement is not changed: ours beside it is removed.
     """
     steps = []
     for setting in settings:
@@ -312,6 +313,10 @@ def undo_steps(settings: Sequence[Setting], *, known: Collection[str] = ()) -> l
     for family in ("-4", "-6"):
         if names := [name for name in attributes if f"{family} {name}" not in known]:
             route = linux.first_route(process.run, family)
+            if linux.is_beside_advertised(route):
+                ours = f"dev {linux.attribute_of(route, 'dev')} proto {linux.OWN_PROTOCOL}"
+                steps.append(UndoStep(kind="routes", name=family, value=ours))
+                continue
             for name in names:
                 value = linux.attribute_of(route, name) or ""
                 steps.append(UndoStep(kind="attribute", name=f"{family} {name}", value=value))

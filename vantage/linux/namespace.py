@@ -27,6 +27,11 @@ _NOT_INPUT = frozenset({"linkdown", "dead", "offload", "trap", "rt_offload", "rt
 """Words of `ip route show` that describe a route but are not part of it."""
 
 
+OWN_PROTOCOL = "214"
+"""The origin of routes that we set beside those from router advertisements (rtnetlink(7), `rtm_protocol`): a number
+that no routing daemon of rt_protos uses."""
+
+
 class Run(Protocol):
     """Runs a program in the namespace to its end."""
 
@@ -58,7 +63,7 @@ def apply_settings(run: Run, settings: Sequence[Setting], *, destinations: Seque
         write_sysctls(run, new_values(before, sysctls), present=before)
     routes = read_routes(run, destinations) if attributes else {}
     changes = {place: with_attributes(route, attributes) for place, route in routes.items()}
-    change_routes(run, {place: route for place, route in changes.items() if route != routes[place]})
+    change_routes(run, {place: _beside(route) for place, route in changes.items() if route != routes[place]})
     return Before(before, routes)
 
 
@@ -145,13 +150,31 @@ def read_routes(run: Run, destinations: Sequence[str]) -> dict[tuple[str, str], 
     return routes
 
 
+def is_beside_advertised(route: Route) -> bool:
+    """Whether a route comes from a router advertisement, or is ours beside such a one."""
+    return attribute_of(route, "proto") in ("ra", OWN_PROTOCOL)
+
+
+def _beside(route: Route) -> Route:
+    """The route, or for one from a router advertisement ours that the kernel prefers to it.
+
+    Who changes such a route makes it one of his own, which no advertisement renews or takes back any more.
+    """
+    if attribute_of(route, "proto") != "ra":
+        return route
+    return with_attributes(
+        route, [RouteAttribute(name="proto", value=OWN_PROTOCOL), RouteAttribute(name="metric", value="1")]
+    )
+
+
 def change_routes(run: Run, routes: Mapping[tuple[str, str], Route]) -> None:
     """Sets the attributes of routes, and flushes cached TCP metrics."""
     words = []
     for (family, _), route in routes.items():
         # `default` alone does not say its family, which one batch for both must know.
         first = {"-4": "0.0.0.0/0", "-6": "::/0"}[family] if route[0] == "default" else route[0]
-        words.append(" ".join(("route", "change", first, *route[1:])))
+        verb = "replace" if attribute_of(route, "proto") == OWN_PROTOCOL else "change"
+        words.append(" ".join(("route", verb, first, *route[1:])))
     lines = [*words, "tcp_metrics flush"]
     done = run(["ip", "-batch", "-"], stdin="\n".join(lines) + "\n")
     # The flush, the last line, is not permitted in a user namespace. Having nothing to flush is as good.
