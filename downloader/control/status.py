@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from core.domain.download import Counts
 from core.errors import UsageError, not_found
 from core.files.config import build, read_json
 from core.files.disk import size_text
+from core.untrusted import plain
 from downloader.control.stop_pause import utc
 from downloader.schedule.schedule import State
 
@@ -139,12 +141,13 @@ def read_status(folder: Path) -> Status:
     if not path.exists():
         remedy = "name the --out of an upshift run"
         raise UsageError("no campaign has run in this folder", where=str(folder), remedy=remedy)
-    try:
+    with suppress(UsageError):
         document = read_json(path)
         if document.get("schema") == SCHEMA:
-            return build(document, Status, where=str(path))
-    except UsageError:
-        pass
+            status = build(document, Status, where=str(path))
+            with suppress(ValueError, OverflowError, OSError):  # a time that no calendar has
+                lines(status, status.written_at, running=False)
+                return status
     raise UsageError(
         "this is not a status that this version of Upshift can read",
         where=str(path),
@@ -164,7 +167,7 @@ def lines(status: Status, now: float, *, running: bool) -> list[str]:
     """
     shown = [f"{status.campaign}: {headline(status, now, running=running)}"]
     shown += [f"{name:{INDENT}}{text}" for name, text in _rows(status, now)]
-    return shown
+    return [plain(line) for line in shown]
 
 
 def headline(status: Status, now: float, *, running: bool) -> str:

@@ -92,6 +92,22 @@ def test_what_is_no_status_is_one_sentence(tmp_path: Path, text: str | None, sai
         control_status.read_status(tmp_path / "none")
 
 
+@pytest.mark.parametrize("field", ["written_at", "started_at", "eta_s"])
+@pytest.mark.parametrize("value", [1e300, 1e18, 1e12, float("nan"), -1e15])
+def test_a_time_that_cannot_be_shown_is_no_status(tmp_path: Path, field: str, value: float) -> None:
+    write(tmp_path, status(**{field: value}))
+    answer = upshift("status", tmp_path)
+    assert answer.returncode == 2 and "not a status that this version" in answer.stderr and not answer.stdout
+
+
+def test_what_a_status_says_moves_no_cursor(tmp_path: Path) -> None:
+    write(tmp_path, status(campaign="\x1b]0;title\x07\n", last_error=Fault(at=995.0, what="\x1b[2J")))
+    shown = upshift("status", tmp_path).stdout
+    assert all(line.isprintable() for line in shown.splitlines()) and len(shown.splitlines()) == len(
+        control_status.lines(status(), 1_000.0, running=False)
+    )
+
+
 def test_silent_after_a_minute_unless_it_has_ended() -> None:
     assert status().silent_s(1_060.0) is None
     assert status().silent_s(1_061.0) == 61.0

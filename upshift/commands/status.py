@@ -174,10 +174,8 @@ def _show(folder: Path) -> None:
     """The status on a terminal, in place, until the campaign has ended."""
     from rich.text import Text
 
-    from core.untrusted import plain
-
     def picture(status: Status) -> Text:
-        return Text("\n".join(plain(line) for line in _text(folder, status, as_json=False).split("\n")))
+        return Text(_text(folder, status, as_json=False))
 
     def look() -> Status:
         return read_status(folder)
