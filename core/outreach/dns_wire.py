@@ -79,7 +79,7 @@ def answers(data: bytes, sent: bytes) -> bool:
 
 def _parse(data: bytes) -> DnsReply:
     _, flags, questions, answers, _, _ = _HEADER.unpack_from(data)
-    if not flags & 0x8000 or questions != 1:
+    if flags & 0xF800 != 0x8000 or questions != 1:  # a reply, of the kind QUERY
         raise WireError("not a reply to a single question")
     question, at = _name(data, 12)
     kind, _ = struct.unpack_from(">HH", data, at)

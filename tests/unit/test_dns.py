@@ -8,6 +8,7 @@ import itertools
 import os
 import signal
 import socket
+import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -70,6 +71,16 @@ def test_noise_is_a_wire_error_and_nothing_else(noise: bytes, cut: int, put: byt
             wire.parse(data)
         except wire.WireError:
             continue
+
+
+@pytest.mark.parametrize("opcode", range(1, 16))
+def test_a_reply_of_another_kind_is_a_wire_error(opcode: int) -> None:
+    """dnspython makes something else of it than of a reply to a query."""
+    asked = wire.query(7, "www.example.org", wire.Type.HTTPS)
+    reply = struct.pack(">HHHHHH", 7, 0x8000 | opcode << 11, 1, 0, 0, 0) + asked[12:-11]
+    assert wire.answers(reply, asked)
+    with pytest.raises(wire.WireError):
+        wire.parse(reply)
 
 
 def test_names_that_do_not_fit_and_pointers_that_loop() -> None:
