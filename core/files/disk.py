@@ -22,7 +22,7 @@ from pathlib import Path
 
 from core.errors import PlaceError, UpshiftError, UsageError
 
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|kB|MB|GB|TB|KiB|MiB|GiB)")
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]+)?) ?(B|kB|MB|GB|TB|KiB|MiB|GiB)")
 
 _UNITS = {
     "B": 1,

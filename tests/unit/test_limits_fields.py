@@ -39,6 +39,7 @@ def test_what_is_written_counts() -> None:
     ("field", "value", "said"),
     [
         ("budgets", {"asn": 1}, r"c.toml: field budgets.asn: unknown field; did you mean as\?"),
+        ("budgets", {"as": f"{'9' * 400} GB"}, r"field budgets.as: '9+ GB' is not a valid size; write a number of"),
         ("budgets", {"as": "20 mB"}, r"field budgets.as: '20 mB' is not a valid size; write a number of bytes, or"),
         ("budgets", {"domain": 0}, r"field budgets.domain: it must be at least 1;"),
         ("budgets", {"domain": True}, r"field budgets.domain: it is not a size;"),
