@@ -16,6 +16,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import lzma
 import re
 import zipfile
 import zlib
@@ -101,7 +102,7 @@ class TopList:
                     row = self._row(line, text)
                     if row is not None:
                         yield row
-        except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile) as error:
+        except (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
             raise UsageError(
                 f"the compressed file is damaged or truncated after line {line} ({error})",
                 where=str(self.path),
@@ -256,24 +257,24 @@ def _opened(path: Path) -> IO[bytes]:
     if magic == b"PK\x03\x04":
         try:
             archive = zipfile.ZipFile(handle)
-        except zipfile.BadZipFile as error:
-            handle.close()
-            raise UsageError(
-                f"the zip file is damaged or truncated ({error})", where=str(path), remedy="fetch it again"
-            ) from None
-        names = [name for name in archive.namelist() if not name.endswith("/")]
-        if len(names) != 1:
-            handle.close()
-            raise UsageError(
-                f"the zip file holds {len(names)} files", where=str(path), remedy="leave only the list in it"
-            )
-        try:
-            return _Closing(archive.open(names[0]), handle)
-        except (RuntimeError, NotImplementedError) as error:  # encrypted, or compressed by an unknown method
+            names = [name for name in archive.namelist() if not name.endswith("/")]
+            stream = archive.open(names[0]) if len(names) == 1 else None
+        except RuntimeError as error:  # encrypted, or compressed by an unknown method
             handle.close()
             raise UsageError(
                 f"the zip file cannot be unpacked ({error})", where=str(path), remedy="unpack it with another program"
             ) from None
+        except (zipfile.BadZipFile, lzma.LZMAError, OSError, UnicodeError) as error:
+            handle.close()
+            raise UsageError(
+                f"the zip file is damaged or truncated ({error})", where=str(path), remedy="fetch it again"
+            ) from None
+        if stream is None:
+            handle.close()
+            raise UsageError(
+                f"the zip file holds {len(names)} files", where=str(path), remedy="leave only the list in it"
+            )
+        return _Closing(stream, handle)
     return handle
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -30,9 +31,9 @@ MAJESTIC = (
 )
 
 
-def zipped(data: bytes) -> bytes:
+def zipped(data: bytes, method: int = zipfile.ZIP_DEFLATED) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(buffer, "w", method) as archive:
         archive.writestr("top-1m.csv", data)
     return buffer.getvalue()
 
@@ -97,6 +98,15 @@ def test_malformed_files_are_one_sentence(tmp_path: Path, data: bytes, said: str
         list(TopList(path))
     assert str(path) in caught.value.sentence()
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_that_is_damaged_anywhere_is_no_traceback(tmp_path: Path, method: int) -> None:
+    whole, path = zipped(RANKED.encode() * 20, method), tmp_path / "list.zip"
+    for at in range(4, len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        with contextlib.suppress(UsageError):
+            list(TopList(path))
 
 
 def test_a_zip_with_two_files_and_a_missing_file(tmp_path: Path) -> None:
