@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +14,13 @@ from core.errors import UsageError
 from core.files.journal import JournalReader, open_journals
 from core.outreach.lists import domain_of
 from core.reach import is_allowed
-from core.untrusted import host_and_port
+from core.untrusted import host_and_port, scrub
 from downloader.limits.budget import AccountEntry, Spent
 
 _AS = re.compile(r"(?:AS)?([0-9]{1,10})", re.IGNORECASE)
+
+_NO_ROWS = (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
+"""What comes of records with other fields and values than ours: a journal from a host may hold anything."""
 
 Selection = Callable[[AccountEntry], bool]
 """Whether an attempt is part of the answer."""
@@ -97,7 +101,7 @@ def fetched(selects: Selection, folders: Iterable[Path]) -> Iterator[Fetched]:
     Attempts that sent nothing to a server are left out.
 
     Raises:
-        UsageError: a folder holds no campaign.
+        UsageError: a folder holds no campaign, or a journal what nobody's has.
     """
     for folder in folders:
         with open_journals(folder) as journals:
@@ -105,9 +109,17 @@ def fetched(selects: Selection, folders: Iterable[Path]) -> Iterator[Fetched]:
                 if journal.is_empty:
                     continue
                 agent = journal.document("campaign").get("user_agent", "")
-                for entry in Spent(journal.db).entries():
-                    if entry.address is not None and selects(entry):
-                        yield _fetched(str(folder), vantage, agent, journal, entry, entry.address)
+                try:
+                    for entry in Spent(journal.db).entries():
+                        if entry.address is not None and selects(entry):
+                            time.gmtime(entry.began), time.gmtime(entry.ended)
+                            yield _fetched(str(folder), vantage, agent, journal, entry, entry.address)
+                except _NO_ROWS as error:
+                    raise UsageError(
+                        f"this journal's rows make no sense ({type(error).__name__}: {scrub(str(error))})",
+                        where=str(journal.path),
+                        remedy="copy it again, or leave its folder out",
+                    ) from None
 
 
 def _fetched(

@@ -102,6 +102,34 @@ def test_what_a_power_cut_took_with_its_capture_stays_a_worst_case(campaign: Pat
     assert list(fetched(parse("AS64500"), [campaign])) == before
 
 
+@pytest.mark.parametrize(
+    ("change", "asked"),
+    [
+        ("spent SET began = 1e300", "AS64500"),
+        ("spent SET ended = 1e18", "AS64500"),
+        ("spent SET address = 'nowhere'", "192.0.2.0/24"),
+        ("runs SET url = 'https://['", "d0.example"),
+        ("downloads SET record = json_remove(record, '$.configuration')", "AS64500"),
+    ],
+)
+def test_a_journal_without_sense_is_named(campaign: Path, change: str, asked: str) -> None:
+    """It may come from a host that is not ours any more."""
+    path = campaign / "vantage" / "MUC" / "journal.sqlite"
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"UPDATE {change}")
+    with pytest.raises(UsageError, match="this journal's rows make no sense") as caught:
+        list(fetched(parse(asked), [campaign]))
+    assert caught.value.where == str(path) and caught.value.sentence().isprintable()
+
+
+def test_what_an_answer_holds_moves_no_cursor(campaign: Path) -> None:
+    with closing(sqlite3.connect(campaign / "vantage" / "MUC" / "journal.sqlite")) as db, db:
+        db.execute("UPDATE meta SET value = ? WHERE key = 'campaign'", (json.dumps({"user_agent": "\x1b]0;x\x07"}),))
+        db.execute("UPDATE runs SET url = ?", ("https://d0.example/\x1b[2J",))
+    said = call("AS64500", campaign)
+    assert said.exit_code == 0 and all(line.isprintable() for line in said.output.splitlines())
+
+
 def test_what_an_opt_out_left_is_no_request(campaign: Path) -> None:
     """Only the first of the downloads that it ended may have run."""
     with closing(sqlite3.connect(campaign / "vantage" / "MUC" / "journal.sqlite")) as db, db:

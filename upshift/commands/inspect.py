@@ -18,6 +18,7 @@ from core import terminal as progress_display
 from core.errors import IncompleteError, UsageError
 from core.files.disk import size_text
 from core.options import with_options
+from core.untrusted import plain
 
 if TYPE_CHECKING:
     from analysis.evidence import Inspection
@@ -241,10 +242,10 @@ def account(
         progress_display.print_table(to, [lines, some, least], title=f"Attempts for {who}", words=words)
     elif attempts:  # one line each, whatever its length
         for line in _aligned(lines):
-            typer.echo(line)
+            typer.echo(plain(line))
     if attempts:
         for agent in dict.fromkeys(one.user_agent for one in attempts):
-            typer.echo(f"user agent: {agent}")
+            typer.echo(plain(f"user agent: {agent}"))
     typer.echo(f"{who}: {len(attempts)} measurement runs, {requests} requests recorded, {size_text(total)}")
 
 
