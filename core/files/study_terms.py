@@ -34,7 +34,7 @@ _OF_CLIENT: Mapping[str, Client] = {
     "idle_ms": "again",
 }
 """Knobs that only one client has."""
-_QUEUE = re.compile(r"(?P<products>bdp x [0-9]+(?:\.[0-9]+)?)|(?P<packets>[0-9]+) packets?")
+_QUEUE = re.compile(r"(?P<products>bdp x [0-9]{1,18}(?:\.[0-9]+)?)|(?P<packets>[0-9]+) packets?")
 
 
 def _several(value: Any) -> Any:

@@ -120,6 +120,11 @@ def test_the_smallest_topology(tmp_path: Path) -> None:
             'rate_mbit = 50, queue = "many"',
             r"server\.s\.paths\.V\.queue: 'many' is not a valid size; use",
         ),
+        (
+            "rate_mbit = 50",
+            f'rate_mbit = 50, queue = "bdp x {"9" * 400}"',
+            r"paths\.V\.queue: 'bdp x 9+' is not a valid",
+        ),
         ("rate_mbit = 50", "rate_mbit = 50, loss_percent = 101", r"loss_percent: 101 is out of range"),
         ("rate_mbit = 50", 'rate_mbit = 50, rewrites = ["blech"]', r"paths\.V\.rewrites\.0: .*'bleach'"),
         ("paths = { V", "paths = { W", r"field server\.s\.paths\.W: unknown vantage point; use V"),

@@ -199,6 +199,7 @@ CHANGES = [
     ("iw = [4, 10, 16, 20, 32, 50, 100]", "iw = [5, 10]", "iw 5 has no address in the lab"),
     ('["bdp x 0.5", "bdp x 1", "bdp x 1.5"]', '["0 packets"]', "queue has 0 bytes, less than a packet"),
     ('["bdp x 0.5", "bdp x 1", "bdp x 1.5"]', '["long"]', "queue: 'long' is not a valid size"),
+    ('["bdp x 0.5", "bdp x 1", "bdp x 1.5"]', f'["bdp x {"9" * 400}"]', "9' is not a valid size"),
     ('["bdp x 0.5", "bdp x 1", "bdp x 1.5"]', "[{ a = 1 }]", "cells 1.queue: a value cannot be a table"),
     ('"paced-40", "bbr"]', '"paced-4"]', "unknown level 'paced-4'; did you mean paced-40"),
     (

@@ -56,7 +56,7 @@ Rewrite = Literal[
 ]
 """What a path may do to headers (docs/design/lab.md)."""
 
-_BDP = re.compile(r"bdp x ([0-9]+(?:\.[0-9]+)?)")
+_BDP = re.compile(r"bdp x ([0-9]{1,18}(?:\.[0-9]+)?)")
 SITE_NUMBER = "{n}"
 """Placeholder in the domain of several sites: the number of each, from 1."""
 
