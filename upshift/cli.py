@@ -206,6 +206,13 @@ def _say_how_to_go_on() -> None:
         print(f"upshift: to resume: {command}", file=sys.stderr)  # noqa: T201
 
 
+def _print(error: UpshiftError) -> None:
+    """The only place that prints errors. Names in them may be a stranger's: of a file, of a campaign on this host."""
+    from core.untrusted import plain
+
+    print(f"upshift: {plain(error.sentence())}", file=sys.stderr)  # noqa: T201
+
+
 class _WithoutPandas:
     """No command needs pandas. Where it is installed, pyarrow would import it for the first array, in half a second."""
 
@@ -237,21 +244,21 @@ def answer() -> None:
     try:
         app(prog_name="upshift")
     except UpshiftError as error:
-        print(f"upshift: {error.sentence()}", file=sys.stderr)  # noqa: T201 - the only place that prints errors
+        _print(error)
         if isinstance(error, IncompleteError | AskedToStopError) and not isinstance(error, UnusableError):
             _say_how_to_go_on()
         raise SystemExit(error.exit_code) from None
     except OSError as error:
         if (fault := file_error(error)) is None:
             raise
-        print(f"upshift: {fault.sentence()}", file=sys.stderr)  # noqa: T201
+        _print(fault)
         raise SystemExit(fault.exit_code) from None
     except ModuleNotFoundError as error:
         if error.name and error.name.partition(".")[0] in _OURS:
             raise
         # Imported after the command had begun, by any stage: which extra it belongs to is not known here.
         missing = not_installed(str(error.name), None, where=" ".join(["upshift", *sys.argv[1:2]]))
-        print(f"upshift: {missing.sentence()}", file=sys.stderr)  # noqa: T201
+        _print(missing)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         _say_how_to_go_on()

@@ -193,6 +193,12 @@ def test_exit_codes(raised: str, code: int) -> None:
     assert ("to resume: " in done.stderr) is (code in (1, 130) and not raised.startswith("UnusableError"))
 
 
+def test_an_error_moves_no_cursor(tmp_path: Path) -> None:
+    said = upshift("status", tmp_path / "\x1b]0;title\x07\n")
+    assert said.returncode == 2 and "title" in said.stderr
+    assert said.stderr.removesuffix("\n").isprintable()
+
+
 def test_a_bug_is_no_result() -> None:
     """1 means finished: of `compare`, that something got worse; and the service of a campaign does not try it again."""
     program = "import sys\nfrom upshift import cli\ndef app(**_): {}['x']\ncli.app = app\ncli.main()"
