@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from core.domain import Download, Target
@@ -102,14 +103,13 @@ def used_bytes(folder: Path) -> int:
     """What the files of a folder take on the disk."""
     total, waiting = 0, [str(folder)]
     while waiting:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
+        # Another thread may have just removed the folder, or one of the files, beside which the others still count.
+        with suppress(FileNotFoundError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                with suppress(FileNotFoundError):
                     total += entry.stat(follow_symlinks=False).st_blocks * 512
-        except FileNotFoundError:  # another thread has just removed it
-            continue
     return total
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from downloader.campaign.campaign import from_document
 from downloader.campaign.limits import Disk
@@ -41,6 +46,24 @@ def test_a_folder_is_looked_through_where_the_limit_is_near_or_the_size_is_old(t
     assert looks[-1] == used_bytes(tmp_path)
     (tmp_path / "capture").unlink()
     assert over(10 * MB)[1] is None, "a pause ends as soon as there is room"
+
+
+def test_a_file_that_goes_meanwhile_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another vantage point drops captures while the folder is looked through."""
+    (tmp_path / "below").mkdir()
+    for name in ("a", "b", "below/c"):
+        (tmp_path / name).write_bytes(bytes(MB))
+    real = os.scandir
+
+    @contextmanager
+    def scandir(path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with real(path) as entries:
+            listed = sorted(entries, key=lambda entry: entry.name)
+        (tmp_path / "a").unlink(missing_ok=True)
+        yield iter(listed)
+
+    monkeypatch.setattr("downloader.limits.disk.os.scandir", scandir)
+    assert used_bytes(tmp_path) >= 2 * MB
 
 
 def test_a_pause_ends_though_the_clock_was_set_back() -> None:
