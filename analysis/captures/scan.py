@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import numbers
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -178,8 +179,9 @@ def kpi_values(connection: Connection) -> dict[str, Value]:
 
 
 def _fits(value: Value, kind: type) -> bool:
-    """Whether a column of this kind can hold a value of another type: whole numbers as float, but no bool as int."""
-    return isinstance(value, (float, int) if kind is float else kind) and not isinstance(value, bool)
+    """Whether a column of this kind can hold a value of another type: whole numbers as float, numpy's; no bool as int."""
+    wider = {float: numbers.Real, int: numbers.Integral}.get(kind, kind)
+    return isinstance(value, wider) and not isinstance(value, bool)
 
 
 @functools.cache
