@@ -179,7 +179,7 @@ def kpi_values(connection: Connection) -> dict[str, Value]:
 
 
 def _fits(value: Value, kind: type) -> bool:
-    """Whether a column of this kind can hold a value of another type: whole numbers as float, numpy's; no bool as int."""
+    """Whether a column of this kind can hold a value of another type: a whole number as float, numpy's; no bool."""
     wider = {float: numbers.Real, int: numbers.Integral}.get(kind, kind)
     return isinstance(value, wider) and not isinstance(value, bool)
 

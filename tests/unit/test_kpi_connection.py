@@ -51,7 +51,9 @@ def test_a_value_of_another_type_is_one_sentence(kind: type, value: object, monk
         kpi_values(cast("Connection", None))
 
 
-@pytest.mark.parametrize(("kind", "value"), [(float, 1), (float, np.float64(1.5)), (str, np.str_("a")), (int, np.int64(1))])
+@pytest.mark.parametrize(
+    ("kind", "value"), [(float, 1), (float, np.float64(1.5)), (str, np.str_("a")), (int, np.int64(1))]
+)
 def test_what_a_column_can_hold_is_kept(kind: type, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "_computations", lambda: (("mine", lambda _: value, kind),))
     assert kpi_values(cast("Connection", None)) == {"mine": value}
