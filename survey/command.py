@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from survey.engine import SurveySummary
     from survey.figures import Figures
 
-Place = Callable[[str | None, str | None, Mapping[str, str], bool], AbstractContextManager[Site]]
+Place = Callable[[str | None, str | None, Mapping[str, str], bool, bool], AbstractContextManager[Site]]
 """Opens a place with kernel settings: `--isolation`, name server, setting (relative to /proc/sys) -> value, whether the
-survey's programs need an address of their own."""
+survey's programs need an address of their own, and whether they use IPv6."""
 
 OBJECTS = "objects"
 """Name of the results of `upshift crawl objects`."""
@@ -63,7 +63,7 @@ def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
         engine.check(survey, options, settings)  # before a namespace is made for it
         opened: AbstractContextManager[Site | None] = nullcontext()
         if place is not None and survey.starts_programs:
-            opened = place(given["isolation"], options.nameserver, survey.kernel, survey.raw)
+            opened = place(given["isolation"], options.nameserver, survey.kernel, survey.raw, options.ipv6)
         elif not survey.starts_programs:  # it reads all answers itself
             arguments.give_up_rights(
                 reads=(options.source, getattr(settings, "trusted", None)),

@@ -22,7 +22,9 @@ from core.outreach.dns import Resolver
 from core.outreach.ledger import Finished
 from core.outreach.lists import identity, parse_shard
 from core.outreach.pace import Lanes, TokenBucket
+from core.reach import ANYWHERE, environment_prefixes
 from core.system import process
+from core.system.this_host import check_ipv6
 from core.terminal import Progress
 from survey.access import Access, NotAskedError
 from survey.lookups import confined
@@ -212,6 +214,8 @@ def _start_here(argv: Sequence[str]) -> process.Child:
 async def _context(
     survey: Survey, options: SurveyOptions, settings: Any, blocks: BlockLists, site: Site
 ) -> AsyncIterator[Context]:
+    if options.ipv6:
+        check_ipv6(environment_prefixes() or ANYWHERE)
     asked = Resolver(options.nameserver, port=options.nameserver_port)
     async with confined(asked) if survey.starts_programs else asked as resolver:
         access = Access(

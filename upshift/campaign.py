@@ -210,6 +210,7 @@ def _host_place(campaign: Campaign, name: str, stack: ExitStack, let_cpus_sleep:
         allowed_prefixes=campaign.allowed_prefixes,
         nameservers=campaign.nameservers,
         uplink=campaign.uplink,
+        ipv6=campaign.address_family == "ipv6",
         let_cpus_sleep=let_cpus_sleep,
     )
     stack.callback(place.close)

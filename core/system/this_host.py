@@ -1,15 +1,18 @@
-"""This host: its clock, as far as the kernel trusts it (adjtimex(2)), its memory, and trusted authorities."""
+"""This host: its clock, as far as the kernel trusts it (adjtimex(2)), its memory, IPv6, and trusted authorities."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import socket
 import ssl
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from core.errors import PlaceError, UsageError
+from core.reach import IPNetwork
 
 MOST_ERROR_S = 1.0
 """Largest error of a clock that counts as synchronised."""
@@ -87,6 +90,24 @@ def available_memory() -> int | None:
         return None
     kilobytes = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
     return next((int(number) * 1024 for number in kilobytes), None)
+
+
+def check_ipv6(allowed: Iterable[IPNetwork]) -> None:
+    """Raises PlaceError if there is no route from here to IPv6 addresses of these prefixes: no server is to blame then.
+
+    No packet is sent: connect(2) on a datagram socket only looks the route up.
+    """
+    for prefix in allowed:
+        address = str(prefix.network_address) if prefix.prefixlen else "2000::"  # connect(2) takes :: for ::1
+        if prefix.version == 6:
+            try:
+                with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+                    return probe.connect((address, 9))
+            except OSError:
+                continue
+    raise PlaceError(
+        "this host has no route to any IPv6 address that may be contacted", remedy="see ip -6 route, or use IPv4"
+    )
 
 
 SYSTEM_BUNDLES = (

@@ -139,6 +139,8 @@ async def visits(context: Context) -> AsyncIterator[Visit]:
     settings, own = context.settings, context.prober
     if own is None:
         raise PlaceError("there is no address for the prober here", remedy="run it in a lab, or as root")
+    if context.options.ipv6 and own.ipv6 is None:
+        raise PlaceError("the prober has no IPv6 address here", remedy="use --isolation netns, or leave --ipv6 out")
     addresses = tuple(address for address in (own.ipv4, own.ipv6) if address is not None)
     attachment = Attachment(device=own.device, addresses=addresses, next_hop=own.neighbour)
     if own.ports is not None:

@@ -283,6 +283,41 @@ def test_ipv6_where_the_host_can_forward_it(world: World) -> None:
     assert printed.strip() == "fd00:198:18::2"
 
 
+def test_a_host_without_ipv6_is_refused_where_servers_are_contacted_over_it(world: World) -> None:
+    """Each download, and each server of a survey, would be recorded as unreachable."""
+    world.sh("host", "ip -6 route del default; ip -6 address del fd00:198:18::2/64 dev eth0")
+    try:
+        printed = world.host("""
+            from contextlib import ExitStack
+            from core.errors import PlaceError
+            from downloader.campaign.campaign import from_document
+            from upshift.campaign import _host_place
+            from upshift.commands.survey import place_for
+            os.environ["UPSHIFT_STATE_DIR"] = str(STATE)
+            os.environ["UPSHIFT_ALLOWED_PREFIXES"] = ",".join(map(str, LAB_PREFIXES))
+            for isolation in ("netns", "host"):
+                fields = {"name": "x", "targets": "t.csv", "contact": "a@upshift.test", "isolation": isolation,
+                          "nameservers": ["198.18.1.1"], "uplink": "eth0", "address_family": "ipv6"}
+                with ExitStack() as stack:
+                    try:
+                        _host_place(from_document(fields, Path("c.toml")), "MUC", stack, True)
+                    except PlaceError as error:
+                        print(error.sentence())
+                try:
+                    with place_for(isolation, "198.18.1.1", {}, False, True):
+                        pass
+                except PlaceError as error:
+                    print(error.sentence())
+            """).splitlines()
+    finally:
+        world.sh("host", "ip address add fd00:198:18::2/64 dev eth0 nodad; ip -6 route add default via fd00:198:18::1")
+    netns = "a network namespace of this host (the interface eth0 has no global IPv6 address); use isolation host, or "
+    assert printed == [
+        *[f"IPv6 would not leave {netns}IPv4"] * 2,
+        *["this host has no route to any IPv6 address that may be contacted; see ip -6 route, or use IPv4"] * 2,
+    ]
+
+
 def test_two_places_share_what_the_host_needs(world: World) -> None:
     world.host("""
         flag = Path("/proc/sys/net/ipv4/conf/eth0/forwarding")

@@ -147,6 +147,7 @@ def write_dns(folder: Path) -> None:
         lines.append(f"{name}.example. IN A {address}")
         if service is not None:
             lines.append(f"{name}.example. IN HTTPS {service}")
+    lines += ["far.example. IN AAAA fd00:198:18:7::7", "far.example. IN HTTPS 1 . alpn=h3"]
     lines += ["six.example. IN AAAA ::1", "six.example. IN HTTPS 1 . alpn=h3 ipv6hint=::1"]
     lines += ["closed.example. IN AAAA ::1", "closed.example. IN HTTPS 1 . alpn=h3 port=444"]
     lines += ["*.many.example. IN A 127.0.1.2", "*.many.example. IN HTTPS 1 . alpn=h3"]
@@ -406,6 +407,16 @@ def test_ipv6(world: World) -> None:
     assert (six.cause, six.server_ip, six.server, six.hints_differ) == ("ok", "::1", "aioquic", False)
     assert (closed.cause, closed.negotiation) == ("advertised_only", "refused")
     assert caddy.cause == "dns_error", "it has no IPv6 address"
+
+
+def test_a_host_without_ipv6_is_no_verdict_about_servers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UPSHIFT_ALLOWED_PREFIXES", "127.0.0.0/8,fd00:198:18::/48")
+    source, out = world.folder / "none.txt", world.folder / "none.parquet"
+    source.write_text("far.example\n")
+    done = world.survey(source, out, "--ipv6")
+    assert done.returncode == 75, store.read_rows(out, "survey_quic", QuicRecord)
+    assert "this host has no route to any IPv6 address that may be contacted" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_killed_and_resumed_every_domain_once(world: World, repeats: Repeats) -> None:

@@ -10,13 +10,14 @@ from unittest import mock
 import pytest
 from typer.testing import CliRunner
 
-from core.errors import UsageError
+from core.errors import PlaceError, UsageError
 from core.outreach.blocks import BlockLists
 from core.outreach.dns import Answer
 from core.outreach.pace import Lanes, TokenBucket
+from core.system.place import Prober
 from survey.access import Access, NotAskedError
 from survey.iw.figures import figures
-from survey.iw.probers import fault, parse_controls
+from survey.iw.probers import fault, parse_controls, visits
 from survey.iw.record import IwRecord
 from survey.iw.sources import our_names
 from survey.iw.visit import LONG_PATH, IwVisitor, ObjectCandidates, redirect
@@ -211,3 +212,16 @@ def test_options_that_make_no_sense_are_one_sentence(
         CliRunner().invoke(app, command, catch_exceptions=False)
     assert said in error.value.sentence()
     assert not Path("o.parquet").exists()
+
+
+def test_a_prober_without_ipv6_is_no_verdict_about_servers() -> None:
+    """As in `--isolation host` where IPv6 has another gateway: each server would be recorded as `address_refused`."""
+    context = mock.Mock(prober=Prober(ipv4="198.18.0.1", ipv6=None, device="lo", neighbour=None))
+    context.options.ipv6 = True
+
+    async def opened() -> None:
+        async with visits(context):
+            pass
+
+    with pytest.raises(PlaceError, match="the prober has no IPv6 address here; use --isolation netns"):
+        asyncio.run(opened())

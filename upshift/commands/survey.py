@@ -97,7 +97,9 @@ app = command_group("What servers support.")
 
 
 @contextmanager
-def place_for(isolation: str | None, nameserver: str | None, kernel: Mapping[str, str], raw: bool) -> Iterator[Site]:
+def place_for(
+    isolation: str | None, nameserver: str | None, kernel: Mapping[str, str], raw: bool, ipv6: bool
+) -> Iterator[Site]:
     """Where programs run, with the kernel's settings as a survey needs them.
 
     Args:
@@ -106,6 +108,7 @@ def place_for(isolation: str | None, nameserver: str | None, kernel: Mapping[str
         nameserver: if given, the host's own need not be usable in a namespace. Names are resolved outside it.
         kernel: setting, relative to /proc/sys -> value.
         raw: whether its programs need an address of their own.
+        ipv6: whether they contact servers over IPv6.
 
     Raises:
         PlaceError: no permission, a program is missing.
@@ -143,6 +146,7 @@ def place_for(isolation: str | None, nameserver: str | None, kernel: Mapping[str
         isolation="host" if isolation == "host" else "netns",
         allowed_prefixes=ANYWHERE,
         nameservers=() if nameserver is None else (nameserver,),
+        ipv6=ipv6,
     ) as place:
         for note in place.notes:
             typer.echo(f"upshift: {note}", err=True)

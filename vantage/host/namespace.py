@@ -219,9 +219,11 @@ def forwarding_flags(interface: str, *, ipv6: bool) -> tuple[str, ...]:
     return tuple(names)
 
 
-def wants_ipv6(uplink: Uplink) -> bool:
-    """Whether the namespace gets IPv6: the uplink has it, and forwarding it needs no host-wide change."""
-    return uplink.ipv6 and can_forward_ipv6() and Path("/proc/net/if_inet6").exists()
+def why_no_ipv6(uplink: Uplink) -> str | None:
+    """Why a namespace gets no IPv6: the uplink has none, or forwarding it needs a host-wide change; None if it does."""
+    if not uplink.ipv6 or not Path("/proc/net/if_inet6").exists():
+        return f"the interface {uplink.name} has no global IPv6 address"
+    return None if can_forward_ipv6() else "its kernel, before Linux 6.17, forwards IPv6 on all interfaces or on none"
 
 
 SETTLE_S = 2.0

@@ -22,8 +22,9 @@ from core.reach import ANYWHERE, ENVIRONMENT_VARIABLE, IPNetwork, check_address,
 from core.system import confine, process
 from core.system.place import Prober, Watch
 from core.system.process import PARENT_DEATH, Child, Completed, Pipes
+from core.system.this_host import check_ipv6
 from vantage.host import raw_ports
-from vantage.host.namespace import INTERFACE, CampaignNamespace, HostWatch, wants_ipv6
+from vantage.host.namespace import INTERFACE, CampaignNamespace, HostWatch, why_no_ipv6
 from vantage.host.network import (
     RESOLV_CONF,
     default_interface,
@@ -56,6 +57,7 @@ class HostPlace:
             it for every program of the place; `UPSHIFT_ALLOWED_PREFIXES` narrows it further.
         nameservers: DNS servers to ask; empty for the host's own.
         uplink: interface to the Internet; None for that of the default route.
+        ipv6: its programs contact servers over IPv6 alone, so a host that cannot is refused.
         let_cpus_sleep: do not keep the CPUs awake during measurement runs.
         state: folder for the undo log; None for the user's (see `vantage.linux.state_folder.state_directory`).
 
@@ -74,6 +76,7 @@ class HostPlace:
         allowed_prefixes: Sequence[IPNetwork] = ANYWHERE,
         nameservers: Sequence[str] = (),
         uplink: str | None = None,
+        ipv6: bool = False,
         state: Path | None = None,
         let_cpus_sleep: bool = False,
     ) -> None:
@@ -98,24 +101,31 @@ class HostPlace:
         folder = state or state_directory()
         if isolation == "netns":
             process.require("nft", package="nftables")
-            self._open_namespace(uplink, folder)
+            self._open_namespace(uplink, folder, ipv6=ipv6)
         else:
+            if ipv6:
+                check_ipv6(self._allowed)
             route = uplink or default_interface(read_json(("ip", "-json", "-4", "route", "show", "default")))
             self._interface = route or "any"
             self._undo_log = UndoLog(name, isolation=isolation, state=folder)
             self.notes = list(self._undo_log.recovered)
 
-    def _open_namespace(self, uplink: str | None, folder: Path) -> None:
+    def _open_namespace(self, uplink: str | None, folder: Path, *, ipv6: bool) -> None:
         interface = find_uplink(uplink)
-        ipv6 = wants_ipv6(interface)
+        without = why_no_ipv6(interface)
+        if ipv6 and without:
+            raise PlaceError(
+                f"IPv6 would not leave a network namespace of this host ({without})",
+                remedy="use isolation host, or IPv4",
+            )
         if not self._nameservers:
-            self._nameservers = host_nameservers(ipv6=ipv6)
+            self._nameservers = host_nameservers(ipv6=not without)
             for server in self._nameservers:
                 check_address(server)
         self._undo_log = UndoLog(self._name, isolation="netns", state=folder)
         try:
             self._namespace = CampaignNamespace(
-                self._undo_log, uplink=interface, ipv6=ipv6, allowed=self._allowed, nameservers=self._nameservers
+                self._undo_log, uplink=interface, ipv6=not without, allowed=self._allowed, nameservers=self._nameservers
             )
         except BaseException:
             self._undo_log.release()
