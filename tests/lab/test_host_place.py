@@ -283,6 +283,26 @@ def test_ipv6_where_the_host_can_forward_it(world: World) -> None:
     assert printed.strip() == "fd00:198:18::2"
 
 
+def test_a_firewall_that_drops_forwarded_ipv6_is_named(world: World) -> None:
+    """Docker's, since version 27."""
+    if not Path("/proc/sys/net/ipv6/conf/all/force_forwarding").exists():
+        pytest.skip("this kernel has no force_forwarding (Linux 6.17)")
+    chain = "nft add chain ip6 filter FORWARD '{ type filter hook forward priority 0; policy drop; }'"
+    world.sh("host", f"nft add table ip6 filter; {chain}")
+    try:
+        printed = world.host("""
+            with place() as here:
+                print(python(here, TEXT, "http://198.18.1.1:8080/who").returncode)
+                print(python(here, TEXT.replace("10", "1"), "http://[fd00:198:18::1]:8080/who").returncode)
+                print(here.notes)
+            """)
+    finally:
+        world.sh("host", "nft delete table ip6 filter")
+    ipv4, ipv6, notes = printed.splitlines()
+    assert (ipv4, ipv6) == ("0", "1")
+    assert "ip6 filter FORWARD drops forwarded packets" in notes and "every download over IPv6 from" in notes
+
+
 def test_a_host_without_ipv6_is_refused_where_servers_are_contacted_over_it(world: World) -> None:
     """Each download, and each server of a survey, would be recorded as unreachable."""
     world.sh("host", "ip -6 route del default; ip -6 address del fd00:198:18::2/64 dev eth0")

@@ -97,7 +97,7 @@ def test_firewalls_that_drop_forwarded_packets_are_named() -> None:
             {"chain": {"family": "ip", "table": "filter", "name": "DOCKER"}},
         ]
     }
-    assert forward_blockers(ruleset) == ["ip filter FORWARD"]
+    assert forward_blockers(ruleset, ipv6=True) == ["ip filter FORWARD"]
 
 
 def test_rules_forward_nothing_else_where_forwarding_was_off() -> None:

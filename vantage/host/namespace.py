@@ -206,8 +206,9 @@ class CampaignNamespace:
         with contextlib.suppress(ValueError):
             self.notes += [
                 f"the firewall chain {chain} drops forwarded packets by policy; unless one of its rules accepts "
-                f"iifname and oifname {self._outer[:3]}*, every download from the campaign's namespace fails"
-                for chain in forward_blockers(json.loads(done.stdout))
+                f"iifname and oifname {self._outer[:3]}*, every download{' over IPv6' * chain.startswith('ip6 ')} "
+                "from the campaign's namespace fails"
+                for chain in forward_blockers(json.loads(done.stdout), ipv6=self.ipv6)
             ]
 
 

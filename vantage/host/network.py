@@ -192,8 +192,9 @@ def listed_nameservers(resolv: Path) -> list[str]:
     return servers
 
 
-def forward_blockers(ruleset: Any) -> list[str]:
-    """Chains of the host's firewall that drop forwarded packets by policy, from `nft -json list ruleset`.
+def forward_blockers(ruleset: Any, *, ipv6: bool) -> list[str]:
+    """Chains of the host's firewall that drop forwarded packets by policy, from `nft -json list ruleset`; those of IPv6
+    alone only if the namespace has it (`ipv6`).
 
     A packet must pass every chain at a hook, so our rules cannot let it through (nft(8), section CHAINS).
     """
@@ -203,7 +204,7 @@ def forward_blockers(ruleset: Any) -> list[str]:
         if (chain := entry.get("chain"))
         and chain.get("hook") == "forward"
         and chain.get("policy") == "drop"
-        and chain.get("family") in {"ip", "inet"}
+        and chain.get("family") in ("ip", "inet", *(["ip6"] if ipv6 else []))
     ]
 
 
