@@ -12,7 +12,7 @@ from pathlib import Path
 
 from core.outreach.dns import ResolveError, Resolver
 from core.untrusted import is_address
-from survey.access import Access, NotAskedError
+from survey.access import ADDRESS_REFUSED, Access, NotAskedError
 from survey.quic import candidates, wire
 from survey.quic.candidates import Candidate, OfferSource
 from survey.quic.exchange import ExchangeRequest, ExchangeResult, exchange
@@ -142,8 +142,15 @@ class QuicVisitor:
         return record
 
     async def _address(self, subject: Subject, endpoint: Candidate) -> str:
-        """The address to contact: the crawl's if DNS still returns it, else the first one. Raises ResolveError."""
+        """The address to contact: the crawl's if DNS still returns it, else the first one.
+
+        Raises:
+            ResolveError: there is none.
+            NotAskedError: the endpoint is an address of the family that is not surveyed.
+        """
         if is_address(endpoint.host):
+            if (":" in endpoint.host) != self.access.ipv6:
+                raise NotAskedError(ADDRESS_REFUSED, f"{endpoint.host} is not of the family that is surveyed")
             return endpoint.host
         await self.access.names.turn()
         answer = await self.resolver.addresses(endpoint.host, ipv6=self.access.ipv6)

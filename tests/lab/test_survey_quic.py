@@ -409,6 +409,17 @@ def test_ipv6(world: World) -> None:
     assert caddy.cause == "dns_error", "it has no IPv6 address"
 
 
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_an_alternative_at_an_address_of_the_other_family_is_not_contacted(world: World, family: str) -> None:
+    source, out = world.folder / f"{family}.parquet", world.folder / f"{family}-r.parquet"
+    alternative = "[fd00:198:18:7::7]" if family == "ipv4" else "127.0.1.2"
+    targets.write_rows(source, [Target(domain="othername.test", url="https://x/", alt_svc=f'h3="{alternative}:443"')])
+    done = world.survey(source, out, *(["--ipv6"] if family == "ipv6" else []))
+    assert done.returncode == 0, done.stderr
+    [record] = store.read_rows(out, "survey_quic", QuicRecord)
+    assert (record.cause, record.negotiation, record.server_ip) == ("address_refused", None, None)
+
+
 def test_a_host_without_ipv6_is_no_verdict_about_servers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UPSHIFT_ALLOWED_PREFIXES", "127.0.0.0/8,fd00:198:18::/48")
     source, out = world.folder / "none.txt", world.folder / "none.parquet"
