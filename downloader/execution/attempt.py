@@ -12,7 +12,7 @@ from typing import Protocol
 
 from core.domain import Configuration, Disturbance, Download, Failure, FailureCode, Target
 from core.errors import PlaceError, ReachError
-from core.reach import check_address, check_named
+from core.reach import check_address, check_named, unmapped
 from core.system.place import Place, Suitability, Watch
 from core.untrusted import host_and_port
 from downloader.campaign.campaign import Campaign, Order
@@ -227,7 +227,7 @@ class Attempt:
             if not looked_up.addresses:
                 failure = Failure.CLIENT_CRASHED if looked_up.crashed else Failure.DNS_ERROR
                 return _Address(None, looked_up, failure, looked_up.error or "no address", looked_up.code)
-            address = looked_up.addresses[0]
+            address = str(unmapped(looked_up.addresses[0]))  # whose packets are captured and counted
             check_address(address, self._place.allowed_prefixes)
             check_named(address, self._named)
             self._vantage.resolved(self._run, self._attempt, address)

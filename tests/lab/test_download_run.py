@@ -148,6 +148,16 @@ def run(
     return run_in(plan, targets, {p.name: p for p in chosen}, out, progress=Silent(), run_as=run_as)
 
 
+def test_a_mapped_address_is_the_ipv4_address_to_which_its_packets_go(world: World, tmp_path: Path) -> None:
+    """A literal one, or that of a wrong AAAA record: the capture, and with it the account of bytes, was empty."""
+    [target] = world.targets("a.example")
+    mapped = replace(target, url=f"https://[::ffff:127.0.0.1]:{world.port}/file")
+    run(world, campaign(address_family="ipv6"), [mapped], tmp_path)
+    row = next(row for row in recorded(tmp_path) if row.configuration == "BL")
+    assert (row.server_ip, row.failure) == ("127.0.0.1", Failure.TLS_ERROR)
+    assert "Flags [S]" in syns(tmp_path, row)
+
+
 def syns(out: Path, download: Download) -> str:
     """What tcpdump says of a download's SYN."""
     assert download.capture is not None
