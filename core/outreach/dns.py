@@ -183,11 +183,17 @@ class Resolver:
         self._transports.clear()
 
     async def addresses(self, host: str, *, ipv6: bool = False) -> Answer:
-        """A host's addresses of one family, CNAMEs followed. Raises ResolveError, PlaceError."""
+        """A host's addresses of one family, CNAMEs followed; an IPv4-mapped one in an AAAA record is of neither.
+
+        Raises:
+            ResolveError: it has none.
+            PlaceError: the name server cannot be reached.
+        """
         _, reply = await self._ask(host, wire.Type.AAAA if ipv6 else wire.Type.A)
-        if not reply.addresses:
+        addresses = tuple(address for address in reply.addresses if not address.startswith("::ffff:"))
+        if not addresses:
             raise ResolveError(Cause.NO_ADDRESS, f"no {'AAAA' if ipv6 else 'A'} record")
-        return Answer(addresses=reply.addresses, chain=reply.chain)
+        return Answer(addresses=addresses, chain=reply.chain)
 
     async def cnames(self, host: str) -> tuple[str, ...]:
         """CNAMEs of a host, in order, even if the last name has no address.

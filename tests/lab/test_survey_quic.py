@@ -147,6 +147,7 @@ def write_dns(folder: Path) -> None:
         lines.append(f"{name}.example. IN A {address}")
         if service is not None:
             lines.append(f"{name}.example. IN HTTPS {service}")
+    lines += ["mapped.example. IN AAAA ::ffff:127.0.1.2", "mapped.example. IN HTTPS 1 . alpn=h3"]
     lines += ["far.example. IN AAAA fd00:198:18:7::7", "far.example. IN HTTPS 1 . alpn=h3"]
     lines += ["six.example. IN AAAA ::1", "six.example. IN HTTPS 1 . alpn=h3 ipv6hint=::1"]
     lines += ["closed.example. IN AAAA ::1", "closed.example. IN HTTPS 1 . alpn=h3 port=444"]
@@ -401,12 +402,12 @@ def test_all_probes_those_that_offer_nothing(world: World) -> None:
 
 def test_ipv6(world: World) -> None:
     source, out = world.folder / "six.txt", world.folder / "six.parquet"
-    source.write_text("six.example\nclosed.example\ncaddy.example\n")
+    source.write_text("six.example\nclosed.example\ncaddy.example\nmapped.example\n")
     assert world.survey(source, out, "--ipv6").returncode == 0
-    six, closed, caddy = store.read_rows(out, "survey_quic", QuicRecord)
+    six, closed, caddy, mapped = store.read_rows(out, "survey_quic", QuicRecord)
     assert (six.cause, six.server_ip, six.server, six.hints_differ) == ("ok", "::1", "aioquic", False)
     assert (closed.cause, closed.negotiation) == ("advertised_only", "refused")
-    assert caddy.cause == "dns_error", "it has no IPv6 address"
+    assert caddy.cause == mapped.cause == "dns_error", "they have no IPv6 address"
 
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
