@@ -11,7 +11,7 @@ import pytest
 from core.domain import Download, Failure, Outcome, Target
 from core.files.config import read_toml
 from core.system import process
-from downloader import factors
+from downloader import clients, factors
 from downloader.campaign.campaign import from_document
 from downloader.execution.run import RunSummary
 from tests.campaigns import run_in
@@ -70,6 +70,21 @@ def test_the_example_puts_every_combination_on_the_wire(small_lab: Lab, tmp_path
         assert row.lab_sent is not None and row.lab_received is not None and row.lab_dropped is not None
         if row.attempts == 1 and row.void_reason is None:
             assert row.lab_sent == row.lab_received + row.lab_dropped
+
+
+def test_every_client_keeps_to_ipv6_where_the_campaign_does(small_lab: Lab, tmp_path: Path) -> None:
+    document: dict[str, object] = {
+        "address_family": "ipv6",
+        "configurations": [{"name": name, "client": name} for name in clients.ALL],
+    }
+    [target] = [t for t in small_lab.targets() if t.domain == "www.near.example"]
+    [path] = [p for p in small_lab.truth()["paths"] if p["domain"] == target.domain]
+    _, rows = run(small_lab, document, [target], tmp_path)
+    assert len(rows) == len(clients.ALL) + 2
+    for row in rows:
+        assert (row.outcome, row.server_ip) == (Outcome.OK, path["addresses"]["ipv6"]), (row.client, row.failure_detail)
+        assert row.local_ip is not None and row.local_ip.startswith("fd00:198:18:")
+        assert row.lab_sent and row.lab_received and row.lab_sent == row.lab_received + (row.lab_dropped or 0)
 
 
 @pytest.mark.measures
