@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,9 @@ class Stack:
 TCP = Stack(round_trips=3, packet_overhead=52, record_bytes=16_384, record_overhead=22)
 """IPv4 (20) + TCP (20) + timestamps option (12). TLS records: header 5, inner content type 1, AEAD tag 16 (RFC 8446
 section 5.2)."""
+
+TCP_IPV6 = replace(TCP, packet_overhead=72)
+"""IPv6 (40) in place of IPv4."""
 
 QUIC = Stack(round_trips=2, packet_overhead=28 + 27 + 9, record_bytes=0, record_overhead=0)
 """IPv4 (20) + UDP (8); short header with a connection ID of 8 and a packet number of 2 bytes, AEAD tag 16 (RFC 9000
@@ -192,9 +195,10 @@ class Attempts:
     """The downloads of one configuration over one path."""
 
     is_warmup: bool
-    """This and the next two are those of the first."""
+    """This and the next three are those of the first."""
     transport: str
     levels: Mapping[str, str]
+    ipv6: bool
     body_bytes: Floats
     """Of those that are ok with proven treatment, like the times [s]."""
     first_byte_s: Floats
@@ -236,7 +240,7 @@ def _by_path(data: Dataset, folder: int, selection: Selection) -> dict[tuple[str
     groups = numbered([texts.codes for texts in (vantage, domain, name)])
     good = d.outcome.are(Outcome.OK) & d.usable(unproven=selection.unproven)
     good &= d.last_byte_s > 0
-    levels = data.texts("levels")
+    levels, server_ip = data.texts("levels"), data.texts("server_ip")
     body_bytes, first_byte_s = data.kpi("body_bytes"), data.kpi("first_byte_s")
     found: dict[tuple[str, str], dict[str, Attempts]] = {}
     members = rows_by_code(groups, int(groups.max(initial=-1)) + 1)
@@ -247,6 +251,7 @@ def _by_path(data: Dataset, folder: int, selection: Selection) -> dict[tuple[str
             is_warmup=bool(d.is_warmup[first]),
             transport=d.transport.names[d.transport.codes[first]],
             levels=_levels(levels.names[levels.codes[first]]),
+            ipv6=any(":" in server_ip.names[code] for code in server_ip.codes[used[:1]]),
             body_bytes=body_bytes[used],
             first_byte_s=first_byte_s[used],
             last_byte_s=d.last_byte_s[used],
@@ -273,6 +278,7 @@ def _row(path: LabPath, name: str, attempts: Attempts, defaults: Mapping[str, st
             initial_window=path.initcwnd,
             window_bytes=limit,
             mtu=path.mtu,
+            stack=TCP_IPV6 if attempts.ipv6 else TCP,
         )
         if predicts and size is not None
         else None

@@ -126,6 +126,17 @@ def test_clean_paths_get_a_verdict() -> None:
     assert (row.congestion_control, row.initial_window, row.mtu) == ("cubic", 10, 1500)
 
 
+def test_packets_of_ipv6_have_twenty_bytes_less_to_carry() -> None:
+    levels = json.dumps(LEVELS["WS"])
+    (four,) = compare(_document(lab_path()), [make_download(levels=levels)])
+    unresolved = make_download(levels=levels, outcome="failed", failure="dns_error", last_byte_s=None, server_ip=None)
+    downloads = [unresolved, make_download(levels=levels, iteration=2, server_ip="fd00:198:18:100::16")]
+    (six,) = compare(_document(lab_path()), downloads)
+    assert four.expected_s is not None and six.expected_s is not None
+    more = math.ceil(1_001_364 / 1428) - math.ceil(1_001_364 / 1448)  # packets of body and records
+    assert six.expected_s - four.expected_s == pytest.approx(more * 1500 * 8 / 30e6, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("changes", "note"),
     [
