@@ -243,6 +243,7 @@ def download(options: Options) -> Document:
     adapter = _Adapter(document, tls_context(options))
     session = requests.Session()
     session.trust_env = False  # no proxies, no CA bundle, no .netrc of the environment
+    session.get_redirect_target = lambda resp: None  # type: ignore[method-assign]  # noqa: ARG005 - it reads the body
     session.mount("https://", adapter)
     try:
         with time_budget():

@@ -76,6 +76,7 @@ ANSWERS: dict[str, tuple[str, Fields, bytes, bool]] = {
     "/no-content": ("204", (), b"", True),
     "/partial": ("206", (("content-length", "5"),), BODY[:5], True),
     "/redirect": ("302", (("content-length", "0"), ("location", "https://elsewhere.example/")), b"", True),
+    "/redirect-open": ("302", (("location", "https://elsewhere.example/"),), BODY, False),
     "/challenge": ("403", (("content-length", "5"), ("cf-mitigated", "challenge")), b"robot", True),
     "/waf": ("202", (("content-length", "5"), ("x-amzn-waf-action", "challenge")), b"robot", True),
     "/block": ("403", (("content-length", "5"), ("server", "AkamaiGHost")), b"<html", True),

@@ -195,6 +195,7 @@ ROWS = [
     *(said(f"size-{size}", CHUNKED + f"{size}\r\nabc\r\n0\r\n\r\n".encode(), **BAD_SYNTAX) for size in ("zz", "-3")),
     Row(path="/missing", failure=Failure.HTTP_STATUS, status=404),
     Row(path="/redirect", failure=Failure.HTTP_STATUS, status=302),
+    Row(path="/redirect-open", failure=Failure.HTTP_STATUS, status=302, budget_s=SHORT_S, body_bytes=0),
     Row(path="/no-content", failure=Failure.HTTP_STATUS, status=204),
     Row(path="/partial", failure=Failure.HTTP_STATUS, status=206),
     Row(path="/challenge", failure=Failure.CHALLENGE_PAGE, status=403),
