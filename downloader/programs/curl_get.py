@@ -73,6 +73,7 @@ _SENTENCES = {
     "lacks 3 uni streams": Failure.PROTOCOL_ERROR,  # RFC 9114, section 6.2: a server has to grant them
     "chunk hex-length": Failure.PROTOCOL_ERROR,
     "invalid chunk size": Failure.PROTOCOL_ERROR,
+    "chunked-encoding": Failure.PROTOCOL_ERROR,
     "reset by server": Failure.CONNECTION_RESET,
     "closed cleanly": Failure.CONNECTION_RESET,
 }

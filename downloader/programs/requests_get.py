@@ -7,6 +7,7 @@ TLS resumption, no proxies from the environment. The body is hashed afterwards a
 from __future__ import annotations
 
 import contextlib
+import email.errors
 import errno
 import http.client
 import io
@@ -103,6 +104,15 @@ class _Response(http.client.HTTPResponse):
         super().begin()
         if not reader.last:
             raise http.client.HTTPException("the connection ended in the headers")
+        if any(isinstance(defect, email.errors.MissingHeaderBodySeparatorDefect) for defect in self.msg.defects):
+            raise http.client.HTTPException("a header line without a colon")  # the fields after it would be lost
+
+    def _safe_read(self, amt: int) -> bytes:
+        """Reads what ends a chunk: `read1` asks for nothing else."""
+        end: bytes = super()._safe_read(amt)  # type: ignore[misc]  # typeshed leaves it out
+        if end != b"\r\n":
+            raise http.client.HTTPException(f"a chunk that does not end with its size: {end!r}")
+        return end
 
     def _read_next_chunk_size(self) -> int:
         line = self.fp.readline(_LONGEST_LINE)

@@ -193,6 +193,9 @@ ROWS = [
         for name, coding in (("twice", "gzip, chunked"), ("other", "gzip"), ("none", "identity"))
     ),
     *(said(f"size-{size}", CHUNKED + f"{size}\r\nabc\r\n0\r\n\r\n".encode(), **BAD_SYNTAX) for size in ("zz", "-3")),
+    said("no-colon", HEAD + b"name\r\nContent-Length: 9\r\n\r\nabc", **BAD_SYNTAX),
+    said("bare-cr", HEAD + b"name: a\rb\r\nContent-Length: 9\r\n\r\nabc", **BAD_SYNTAX),
+    said("chunk-too-long", CHUNKED + b"3\r\nabcde0\r\n\r\n", **BAD_SYNTAX),
     Row(path="/missing", failure=Failure.HTTP_STATUS, status=404),
     Row(path="/redirect", failure=Failure.HTTP_STATUS, status=302),
     Row(path="/redirect-open", failure=Failure.HTTP_STATUS, status=302, budget_s=SHORT_S, body_bytes=0),
