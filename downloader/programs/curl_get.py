@@ -222,6 +222,9 @@ class _Download:
 
     def _on_socket(self, _purpose: int, address: tuple[int, int, int, Any]) -> socket.socket | int:
         family, kind, protocol, (host, *_) = address
+        if self._socket is not None:  # it would ask five times more, on connections of their own
+            self.document.fail(Failure.CONNECTION_RESET, "the server left the request to another connection")
+            return int(pycurl.SOCKET_BAD)
         try:
             check_address(host, self.document.options.allowed)
         except UpshiftError as error:

@@ -53,6 +53,9 @@ ECHO = "/echo/"
 CREDIT_S = 0.3
 LATE_S = 1.3
 """When /late sends its headers."""
+AGAIN_S = 1.0
+"""How long after a refusal /refused-once answers."""
+refused_at = [0.0]
 HOLD_S = 20.0
 """How long a server holds a connection on which it has nothing more to say."""
 
@@ -165,8 +168,8 @@ class Http2:
         self.sock.sendall(b"\x00\x00\x05\x00\x01" + self.stream.to_bytes(4) + b"hello")
         self.until_it_goes()
 
-    def reset_stream(self) -> None:
-        self.h2.reset_stream(self.stream, 0x2)
+    def reset_stream(self, code: int = 0x2) -> None:
+        self.h2.reset_stream(self.stream, code)
         self.until_it_goes()
 
     def until_it_goes(self) -> None:
@@ -226,6 +229,12 @@ def over_tcp(path: str, to: Http1 | Http2) -> None:
                 to.reset_stream()
         case "/garbage":
             to.garbage()
+        case "/refused-once" if isinstance(to, Http2) and time.monotonic() - refused_at[-1] > AGAIN_S:
+            refused_at.append(time.monotonic())
+            to.reset_stream(0x7)  # REFUSED_STREAM: it may be asked for again (RFC 9113, section 8.7)
+        case "/refused-once":
+            to.head(OK, LENGTH)
+            to.data(BODY, ends=True)
         case _:
             to.head("404", (("content-length", "0"),))
             to.data(b"", ends=True)

@@ -226,6 +226,7 @@ ROWS = [
     said("cut-chunk", CHUNKED + b"5\r\naaa", failure=Failure.TRUNCATED_BODY, status=200, body_bytes=3),
     said("cut-chunks", CHUNKED + b"3\r\naaa\r\n", failure=Failure.TRUNCATED_BODY, status=200, body_bytes=3),
     said("cut-stream", H2_STATUS_200 + H2_DATA_3, "2", failure=Failure.TRUNCATED_BODY, status=200, body_bytes=3),
+    Row(path="/refused-once", failure=Failure.CONNECTION_RESET, code=FailureCode.BEFORE_HEADERS, versions=("2",)),
     said("ended-stream", H2_STATUS_200 + H2_ENDED_3, "2", outcome=OK, failure=None, status=200, body_bytes=3),
     Row(path="/long", failure=Failure.LENGTH_MISMATCH, status=200),
     Row(path="/stall", outcome=CENSORED, failure=Failure.STALLED, status=200, budget_s=SHORT_S, body_bytes=5000),
