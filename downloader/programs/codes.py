@@ -23,7 +23,8 @@ _NO_ROUTE = frozenset(
 )
 _NETWORK_ERRORS = _NO_ROUTE | {errno.EACCES, errno.EPERM, errno.EMSGSIZE, errno.ENOPROTOOPT, errno.ENONET}
 """The last two are ICMP's codes 2 and 8 (icmp_err_convert in net/ipv4/icmp.c)."""
-_RESET_ERRORS = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
+_RESET_ERRORS = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ENOTCONN})
+"""The last is what a connection has become whose reset came before it was asked for its address."""
 
 _OF_VERIFICATION: Mapping[int, FailureCode] = {
     9: FailureCode.NOT_YET_VALID,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from errno import ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, ENETUNREACH, ENONET, ENOPROTOOPT
+from errno import ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, ENETUNREACH, ENONET, ENOPROTOOPT, ENOTCONN
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,3 +42,9 @@ def test_a_server_that_closes_in_the_tls_handshake_has_one_cause_whatever_python
     document: Any = SimpleNamespace(values={"connect_s": 0.1, "body_bytes": 0, "content_length": None})
     failure, detail, *_ = requests_get.classify(error, document)
     assert (failure, detail) == (Failure.CONNECTION_RESET, "the server closed the connection during the TLS handshake")
+
+
+def test_a_reset_that_comes_before_the_address_was_asked_for_is_one() -> None:
+    error = requests.exceptions.ConnectionError(OSError(ENOTCONN, os.strerror(ENOTCONN)))
+    document: Any = SimpleNamespace(values={"connect_s": 0.1, "body_bytes": 0, "content_length": None})
+    assert requests_get.classify(error, document)[0] is Failure.CONNECTION_RESET
