@@ -76,6 +76,7 @@ _SENTENCES = {
     "chunked-encoding": Failure.PROTOCOL_ERROR,
     "reset by server": Failure.CONNECTION_RESET,
     "closed cleanly": Failure.CONNECTION_RESET,
+    "TLS connect error: error:00000000": Failure.CONNECTION_RESET,  # the end of TLS's stream
 }
 """What libcurl says -> the cause, where its codes differ from ours."""
 
@@ -328,6 +329,8 @@ class _Download:
             return document.fail(Failure.CONNECTION_REFUSED if refused else Failure.NETWORK_UNREACHABLE, detail, word)
         by_sentence = next((failure for words, failure in _SENTENCES.items() if words in said), None)
         failure = by_sentence or _CODES.get(code, Failure.UNKNOWN)
+        if failure is Failure.CONNECTION_RESET and _TLS_CODE.search(text) is not None:
+            failure = Failure.TLS_ERROR  # a record that is none, or an alert, after the handshake
         return document.fail(failure, detail, *self._second_word(failure, code, said))
 
     def _second_word(self, failure: Failure, code: int, said: str) -> codes.Coded:

@@ -6,6 +6,7 @@ handshake and of QUIC's limits:
 
     silent   takes connections and datagrams, and says nothing
     closing  closes as soon as the client has spoken
+    notify   (TCP) ends TLS's stream in its handshake, by close_notify
     alert    refuses the handshake by a TLS alert
     no_alpn  (QUIC) agrees on no protocol of the application
     version  (QUIC) speaks a version of QUIC that nobody knows
@@ -25,6 +26,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import socket
 import ssl
 import struct
@@ -53,6 +55,7 @@ ECHO = "/echo/"
 CREDIT_S = 0.3
 LATE_S = 1.3
 """When /late sends its headers."""
+NOT_TLS = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
 AGAIN_S = 1.0
 """How long after a refusal /refused-once answers."""
 refused_at = [0.0]
@@ -227,6 +230,13 @@ def over_tcp(path: str, to: Http1 | Http2) -> None:
                 reset(to.sock)
             else:
                 to.reset_stream()
+        case "/not-tls":
+            to.head(OK, LENGTH)
+            to.data(BODY[:5000])
+            time.sleep(0.2)
+            with socket.socket(fileno=os.dup(to.sock.fileno())) as under:
+                under.sendall(NOT_TLS)
+                time.sleep(1)  # a close would be a reset, as we have not read the client's alert
         case "/garbage":
             to.garbage()
         case "/refused-once" if isinstance(to, Http2) and time.monotonic() - refused_at[-1] > AGAIN_S:
@@ -288,10 +298,17 @@ def alert(raw: socket.socket) -> None:
         raw.recv(65535)
 
 
+def close_politely(raw: socket.socket) -> None:
+    with raw:
+        raw.recv(65535)
+        raw.sendall(bytes([21, 3, 3, 0, 2, 1, 0]))  # warning, close_notify
+        raw.recv(65535)
+
+
 def answer_plainly(raw: socket.socket) -> None:
     with raw:
         raw.recv(65535)
-        raw.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+        raw.sendall(NOT_TLS)
         raw.recv(65535)
 
 
@@ -501,6 +518,7 @@ async def main(certificate: str, key: str) -> None:
         ("old", tls(old), lambda port: datagrams(port, Silent)),
         ("answers", tls(context()), lambda port: quic(port, Http3)),
         ("silent", hold, lambda port: datagrams(port, Silent)),
+        ("notify", close_politely, lambda port: datagrams(port, Silent)),
         ("closing", close, lambda port: quic(port, Closing)),
         ("alert", alert, lambda port: quic(port, Http3, ["another"])),
         ("no_alpn", hold, lambda port: quic(port, Http3, None)),

@@ -126,6 +126,7 @@ ROWS = [
         code=FailureCode.IN_TLS,
         codes={"3": (FailureCode.IN_HANDSHAKE, None)},
     ),
+    Row(port="notify", failure=Failure.CONNECTION_RESET, code=FailureCode.IN_TLS, transports=TCP_ONLY),
     Row(
         port="alert",
         failure=Failure.TLS_ERROR,
@@ -234,6 +235,7 @@ ROWS = [
     Row(path="/trickle", outcome=CENSORED, failure=Failure.TIME_BUDGET, status=200, budget_s=SHORT_S),
     Row(path="/reset", failure=Failure.CONNECTION_RESET, code=FailureCode.IN_BODY, status=200),
     Row(path="/reset-stream", failure=Failure.CONNECTION_RESET, code=FailureCode.IN_BODY, status=200),
+    Row(path="/not-tls", failure=Failure.TLS_ERROR, code=FailureCode.NOT_TLS, status=200, transports=TCP_ONLY),
     frames("cut-data", f"{STATUS_200}0010aabb", H3_FRAME_ERROR),
     frames("cut-after-body", f"{STATUS_200}0002aabb2103", H3_FRAME_ERROR),
     frames("settings-after-body", f"{STATUS_200}0002aabb0400", H3_FRAME_UNEXPECTED),
