@@ -258,7 +258,8 @@ class Document:
         self.values["response_headers"] = {
             name: scrub(value, most=200) for name, value in sorted(lowered.items()) if name in KEPT_HEADERS
         }
-        lengths = {value for name, value in fields if name == "content-length"}
+        # White space around a value is no part of it (RFC 9110, section 5.5).
+        lengths = {value.strip(" \t") for name, value in fields if name == "content-length"}
         if any(not (length.isascii() and length.isdecimal() and len(length) < 19) for length in lengths):
             return self.fail(Failure.PROTOCOL_ERROR, "content-length is not a number", FailureCode.BAD_LENGTH)
         if len(lengths) > 1:

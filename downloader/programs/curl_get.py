@@ -60,6 +60,7 @@ _CODES = {
     pycurl.E_UNSUPPORTED_PROTOCOL: Failure.PROTOCOL_ERROR,  # HTTP/0.9
     8: Failure.PROTOCOL_ERROR,  # CURLE_WEIRD_SERVER_REPLY
     61: Failure.PROTOCOL_ERROR,  # CURLE_BAD_CONTENT_ENCODING: a transfer-encoding that was not asked for
+    100: Failure.PROTOCOL_ERROR,  # CURLE_TOO_LARGE: 100 KiB of a header field, or 5,000 fields
     16: Failure.PROTOCOL_ERROR,  # CURLE_HTTP2
     92: Failure.PROTOCOL_ERROR,  # CURLE_HTTP2_STREAM
     95: Failure.PROTOCOL_ERROR,  # CURLE_HTTP3
@@ -74,6 +75,7 @@ _SENTENCES = {
     "chunk hex-length": Failure.PROTOCOL_ERROR,
     "invalid chunk size": Failure.PROTOCOL_ERROR,
     "chunked-encoding": Failure.PROTOCOL_ERROR,
+    "Too large response headers": Failure.PROTOCOL_ERROR,
     "reset by server": Failure.CONNECTION_RESET,
     "closed cleanly": Failure.CONNECTION_RESET,
     "TLS connect error: error:00000000": Failure.CONNECTION_RESET,  # the end of TLS's stream

@@ -93,6 +93,10 @@ ANSWERS: dict[str, tuple[str, Fields, bytes, bool]] = {
         b"no",
         True,
     ),
+    "/fields-300": (OK, tuple((f"x{number}", "y") for number in range(300)), b"", True),
+    "/fields-5001": (OK, tuple((f"x{number}", "y") for number in range(5001)), b"", True),
+    "/long-field": (OK, (("x", "y" * 150_000),), b"", True),
+    "/long-fields": (OK, tuple((f"x{number}", "y" * 70_000) for number in range(6)), b"", True),
     "/bad-status": ("abc", LENGTH, BODY, True),
     "/switching": ("101", (), b"", False),
 }

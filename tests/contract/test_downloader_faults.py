@@ -91,6 +91,7 @@ STATUS_200 = "01030000d9"
 HEAD = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 BAD_SYNTAX = {"failure": Failure.PROTOCOL_ERROR, "code": FailureCode.HTTP_SYNTAX}
+WHOLE_3 = {"outcome": OK, "failure": None, "status": 200, "body_bytes": 3}
 H2_STATUS_200 = bytes.fromhex("00000101040000000188")
 """HEADERS of the first stream with this status alone, without its end (RFC 9113, section 6.2)."""
 H2_DATA_3 = bytes.fromhex("000003000000000001616161")
@@ -197,6 +198,9 @@ ROWS = [
     said("no-colon", HEAD + b"name\r\nContent-Length: 9\r\n\r\nabc", **BAD_SYNTAX),
     said("bare-cr", HEAD + b"name: a\rb\r\nContent-Length: 9\r\n\r\nabc", **BAD_SYNTAX),
     said("chunk-too-long", CHUNKED + b"3\r\nabcde0\r\n\r\n", **BAD_SYNTAX),
+    Row(path="/fields-5001", transports=TCP_ONLY, versions=("1.1",), **BAD_SYNTAX),  # type: ignore[arg-type]
+    Row(path="/long-field", transports=TCP_ONLY, versions=("1.1",), **BAD_SYNTAX),  # type: ignore[arg-type]
+    Row(path="/long-fields", transports=TCP_ONLY, versions=("1.1",), **BAD_SYNTAX),  # type: ignore[arg-type]
     Row(path="/missing", failure=Failure.HTTP_STATUS, status=404),
     Row(path="/redirect", failure=Failure.HTTP_STATUS, status=302),
     Row(path="/redirect-open", failure=Failure.HTTP_STATUS, status=302, budget_s=SHORT_S, body_bytes=0),
@@ -223,6 +227,8 @@ ROWS = [
         body_bytes=1,
         transports=QUIC_ONLY,
     ),
+    said("length-and-space", HEAD + b"Content-Length: 3 \t\r\n\r\nabc", **WHOLE_3),
+    Row(path="/fields-300", outcome=OK, failure=None, status=200, body_bytes=0),
     Row(path="/truncated", failure=Failure.TRUNCATED_BODY, status=200, body_bytes=5000),
     said("cut-chunk", CHUNKED + b"5\r\naaa", failure=Failure.TRUNCATED_BODY, status=200, body_bytes=3),
     said("cut-chunks", CHUNKED + b"3\r\naaa\r\n", failure=Failure.TRUNCATED_BODY, status=200, body_bytes=3),
