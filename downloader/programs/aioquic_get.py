@@ -182,7 +182,7 @@ class _Download:
         is_interim = len(status) == 3 and status.startswith("1") and status != "101"
         if self.document.values["http_status"] is not None or is_interim:
             return None  # trailers, or an interim response
-        if not (len(status) == 3 and status.isascii() and status.isdecimal()):
+        if not (len(status) == 3 and status.isascii() and status.isdecimal() and status[0] != "0"):
             return self.document.fail(
                 Failure.PROTOCOL_ERROR, "a response without a valid :status", FailureCode.HTTP_SYNTAX
             )

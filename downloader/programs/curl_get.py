@@ -280,7 +280,7 @@ class _Download:
             return None
         (first, *fields), self._lines = self._lines, []
         version, status, *_ = [*first.split(b" ", 2), b""]
-        if not (len(status) == 3 and status.isdigit()):
+        if not (len(status) == 3 and status.isdigit() and status[:1] != b"0"):
             self.document.fail(Failure.PROTOCOL_ERROR, "a response without a valid status", FailureCode.HTTP_SYNTAX)
         elif status[:1] != b"1" or status == b"101":
             self._is_final = True

@@ -98,6 +98,7 @@ ANSWERS: dict[str, tuple[str, Fields, bytes, bool]] = {
     "/long-field": (OK, (("x", "y" * 150_000),), b"", True),
     "/long-fields": (OK, tuple((f"x{number}", "y" * 70_000) for number in range(6)), b"", True),
     "/bad-status": ("abc", LENGTH, BODY, True),
+    "/low-status": ("099", LENGTH, BODY, True),
     "/switching": ("101", (), b"", False),
 }
 

@@ -179,6 +179,7 @@ ROWS = [
         codes={"2": (FailureCode.H2_CODE, 1), "3": (FailureCode.H3_CODE, 0x105)},
     ),
     Row(path="/bad-status", failure=Failure.PROTOCOL_ERROR, code=FailureCode.HTTP_SYNTAX),
+    Row(path="/low-status", failure=Failure.PROTOCOL_ERROR, code=FailureCode.HTTP_SYNTAX),
     frames("no-frame", ""),
     frames("no-headers", "2100"),  # a frame of a type that has no meaning (RFC 9114, section 7.2.8)
     frames("no-field", "01020000"),
@@ -260,7 +261,7 @@ _CUT = "quiche takes a stream that ends inside a frame for one that ends"
 OTHERWISE: Mapping[tuple[str, str], tuple[FailureCode | None, int | None, str]] = {
     **{
         ("curl-h3", row): (None, None, _UNTOLD)
-        for row in ("switching", "garbage", "bad-status", "negative-length", "odd-length", "two-lengths")
+        for row in ("switching", "garbage", "bad-status", "low-status", "negative-length", "odd-length", "two-lengths")
     },
     **{("curl-h3", row.name): (None, None, _UNTOLD) for row in ROWS if row.path.startswith("/bytes/") and row.failure},
     ("curl-h3", "alert"): (FailureCode.IN_HANDSHAKE, None, _AS_RESET),
