@@ -53,6 +53,9 @@ _NO_COMMON_VERSION = "Could not find a common protocol version"
 _DATAGRAMS_PER_TURN = 64
 """Most datagrams that are read before the engine may answer: acknowledgements must not wait for a long burst."""
 
+_LEAST_RESET = 21
+"""Bytes of a stateless reset, which ends with the token; aioquic itself knows none (RFC 9000, section 10.3)."""
+
 _LOST_AFTER_PACKETS = 3
 """A packet is lost, and not only late, when so many later ones came."""
 
@@ -89,6 +92,8 @@ class _Download:
                 self.document.spent()
                 break
             self._take(address)
+            if self._is_over():
+                return  # nothing may be sent after a stateless reset
             now = time.monotonic()
             if timer is not None and now >= timer:
                 self.quic.handle_timer(now=now)
@@ -114,10 +119,13 @@ class _Download:
             try:
                 data = self.sock.recv(65535)
             except BlockingIOError:
-                return
+                return None
             self.received += 1
+            if len(data) >= _LEAST_RESET and data[-16:] == self.quic._peer_cid.stateless_reset_token:
+                return self.document.fail(Failure.CONNECTION_RESET, "the peer sent a stateless reset")
             self.quic.receive_datagram(data, address, now=time.monotonic())
             self._note_order()
+        return None
 
     def _note_order(self) -> None:
         """Counts a loss where a part of the body stays missing for three packets (RFC 9002, section 6.1.1)."""

@@ -389,6 +389,14 @@ class Http3(QuicConnectionProtocol):
                     self._quic.close(error_code=0x102, reason_phrase="internal\x1b[31m error")
                 else:
                     self._quic.reset_stream(stream, 0x102)
+            case "/stateless-reset":  # as a server that was started anew: it knows the connection no more
+                head(OK, LENGTH)
+                http.send_data(stream, BODY[:5000], end_stream=False)
+                self.transmit()
+                await asyncio.sleep(0.2)
+                token = self._quic._host_cids[0].stateless_reset_token
+                self._transport.sendto(b"\x40" + bytes(40) + token, self._quic._network_paths[0].addr)
+                return
             case "/garbage":
                 # A DATA frame before any HEADERS (RFC 9114, section 4.1: H3_FRAME_UNEXPECTED).
                 self._quic.send_stream_data(stream, b"\x00\x05hello", end_stream=True)
