@@ -199,6 +199,8 @@ def of_os_error(error: OSError, icmp: Icmp | None, *, connected: bool, over_tcp:
     code, number = of_ssl_error(error) if isinstance(error, ssl.SSLError) else (None, None)
     if failure in (Failure.CONNECTION_REFUSED, Failure.NETWORK_UNREACHABLE):
         code = of_network(error.errno, icmp, over_tcp=over_tcp)
+        if code is FailureCode.HOST_FIREWALL:  # an ICMP message of ours looks like a server's, which was never asked
+            failure = Failure.NETWORK_UNREACHABLE
     return failure or Failure.UNKNOWN, str(error), code, number
 
 

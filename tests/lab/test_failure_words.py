@@ -1,6 +1,6 @@
 """Second words that need a network of their own: what kernels and routers say to each client, and what DNS servers say.
 
-client 198.18.0.1 -- 198.18.0.2 [ router ] 198.18.1.1 to 198.18.1.5, which it refuses each in another way
+client 198.18.0.1 -- 198.18.0.2 [ router ] 198.18.1.1 to 198.18.1.6, which it refuses each in another way
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ NETWORK = {
     "198.18.1.3": (Failure.CONNECTION_REFUSED, FailureCode.ICMP_PORT),
     "198.18.1.4": (Failure.NETWORK_UNREACHABLE, FailureCode.ICMP_HOST),
     "198.18.1.5": (Failure.NETWORK_UNREACHABLE, FailureCode.HOST_FIREWALL),
+    "198.18.1.6": (Failure.NETWORK_UNREACHABLE, FailureCode.HOST_FIREWALL),
     "198.19.0.1": (Failure.NETWORK_UNREACHABLE, FailureCode.NO_ROUTE),
 }
 
@@ -50,6 +51,7 @@ ip addr add 198.18.0.1/16 dev eth0
 nft -f - <<'END'
 table inet own { chain output { type filter hook output priority 0;
     ip daddr 198.18.1.5 reject with icmp admin-prohibited
+    ip daddr 198.18.1.6 reject
 }
 }
 END
