@@ -305,37 +305,44 @@ def test_a_firewall_that_drops_forwarded_ipv6_is_named(world: World) -> None:
 
 def test_a_host_without_ipv6_is_refused_where_servers_are_contacted_over_it(world: World) -> None:
     """Each download, and each server of a survey, would be recorded as unreachable."""
-    world.sh("host", "ip -6 route del default; ip -6 address del fd00:198:18::2/64 dev eth0")
-    try:
-        printed = world.host("""
-            from contextlib import ExitStack
-            from core.errors import PlaceError
-            from downloader.campaign.campaign import from_document
-            from upshift.campaign import _host_place
-            from upshift.commands.survey import place_for
-            os.environ["UPSHIFT_STATE_DIR"] = str(STATE)
-            os.environ["UPSHIFT_ALLOWED_PREFIXES"] = ",".join(map(str, LAB_PREFIXES))
-            for isolation in ("netns", "host"):
-                fields = {"name": "x", "targets": "t.csv", "contact": "a@upshift.test", "isolation": isolation,
-                          "nameservers": ["198.18.1.1"], "uplink": "eth0", "address_family": "ipv6"}
-                with ExitStack() as stack:
-                    try:
-                        _host_place(from_document(fields, Path("c.toml")), "MUC", stack, True)
-                    except PlaceError as error:
-                        print(error.sentence())
+    body = """
+        from contextlib import ExitStack
+        from core.errors import PlaceError
+        from downloader.campaign.campaign import from_document
+        from upshift.campaign import _host_place
+        from upshift.commands.survey import place_for
+        os.environ["UPSHIFT_STATE_DIR"] = str(STATE)
+        os.environ["UPSHIFT_ALLOWED_PREFIXES"] = ",".join(map(str, LAB_PREFIXES))
+        for isolation in ("netns", "host"):
+            fields = {"name": "x", "targets": "t.csv", "contact": "a@upshift.test", "isolation": isolation,
+                      "nameservers": ["198.18.1.1"], "uplink": "eth0", "address_family": "ipv6"}
+            with ExitStack() as stack:
                 try:
-                    with place_for(isolation, "198.18.1.1", {}, False, True):
-                        pass
+                    _host_place(from_document(fields, Path("c.toml")), "MUC", stack, True)
                 except PlaceError as error:
                     print(error.sentence())
-            """).splitlines()
+            try:
+                with place_for(isolation, "198.18.1.1", {}, False, True):
+                    pass
+            except PlaceError as error:
+                print(error.sentence())
+        """
+    off = "ip -6 route del default; ip -6 address del fd00:198:18::2/64 dev eth0"
+    on = "ip address add fd00:198:18::2/64 dev eth0 nodad; ip -6 route add default via fd00:198:18::1"
+    elsewhere = "ip address add fd00:198:18:99::2/64 dev eth0 nodad"  # of a network that leads nowhere
+    world.sh("host", off)
+    try:
+        without = world.host(body).splitlines()
+        world.sh("host", elsewhere)
+        inside_only = world.host(body).splitlines()
     finally:
-        world.sh("host", "ip address add fd00:198:18::2/64 dev eth0 nodad; ip -6 route add default via fd00:198:18::1")
-    netns = "a network namespace of this host (the interface eth0 has no global IPv6 address); use isolation host, or "
-    assert printed == [
-        *[f"IPv6 would not leave {netns}IPv4"] * 2,
-        *["this host has no route to any IPv6 address that may be contacted; see ip -6 route, or use IPv4"] * 2,
-    ]
+        world.sh("host", f"ip -6 address flush dev eth0 scope global; {on}")
+    no_route = "this host has no route to any IPv6 address that may be contacted; see ip -6 route, or use IPv4"
+    assert inside_only == [no_route] * 4
+    netns = (
+        "a network namespace of this host (the interface eth0 has no global IPv6 address); use isolation host, or IPv4"
+    )
+    assert without == [f"IPv6 would not leave {netns}"] * 2 + [no_route] * 2
 
 
 def test_two_places_share_what_the_host_needs(world: World) -> None:

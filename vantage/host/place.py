@@ -99,33 +99,31 @@ class HostPlace:
         for server in self._nameservers:
             check_address(server)
         folder = state or state_directory()
+        if ipv6:
+            if isolation == "netns" and (why := why_no_ipv6(find_uplink(uplink))):
+                what = f"IPv6 would not leave a network namespace of this host ({why})"
+                raise PlaceError(what, remedy="use isolation host, or IPv4")
+            check_ipv6(self._allowed)
         if isolation == "netns":
             process.require("nft", package="nftables")
-            self._open_namespace(uplink, folder, ipv6=ipv6)
+            self._open_namespace(uplink, folder)
         else:
-            if ipv6:
-                check_ipv6(self._allowed)
             route = uplink or default_interface(read_json(("ip", "-json", "-4", "route", "show", "default")))
             self._interface = route or "any"
             self._undo_log = UndoLog(name, isolation=isolation, state=folder)
             self.notes = list(self._undo_log.recovered)
 
-    def _open_namespace(self, uplink: str | None, folder: Path, *, ipv6: bool) -> None:
+    def _open_namespace(self, uplink: str | None, folder: Path) -> None:
         interface = find_uplink(uplink)
-        without = why_no_ipv6(interface)
-        if ipv6 and without:
-            raise PlaceError(
-                f"IPv6 would not leave a network namespace of this host ({without})",
-                remedy="use isolation host, or IPv4",
-            )
+        ipv6 = why_no_ipv6(interface) is None
         if not self._nameservers:
-            self._nameservers = host_nameservers(ipv6=not without)
+            self._nameservers = host_nameservers(ipv6=ipv6)
             for server in self._nameservers:
                 check_address(server)
         self._undo_log = UndoLog(self._name, isolation="netns", state=folder)
         try:
             self._namespace = CampaignNamespace(
-                self._undo_log, uplink=interface, ipv6=not without, allowed=self._allowed, nameservers=self._nameservers
+                self._undo_log, uplink=interface, ipv6=ipv6, allowed=self._allowed, nameservers=self._nameservers
             )
         except BaseException:
             self._undo_log.release()
