@@ -235,6 +235,11 @@ def over_tcp(path: str, to: Http1 | Http2) -> None:
                 reset(to.sock)
             else:
                 to.reset_stream()
+        case "/reset-no-error" if isinstance(to, Http2):
+            to.head(OK, ())
+            to.data(BODY[:5000])
+            time.sleep(0.2)
+            to.reset_stream(0)
         case "/not-tls":
             to.head(OK, LENGTH)
             to.data(BODY[:5000])
@@ -380,6 +385,12 @@ class Http3(QuicConnectionProtocol):
                     http.send_data(stream, bytes([byte]), end_stream=False)
                     self.transmit()
                     await asyncio.sleep(0.05)
+            case "/reset-no-error":
+                head(OK, ())
+                http.send_data(stream, BODY[:5000], end_stream=False)
+                self.transmit()
+                await asyncio.sleep(0.2)
+                self._quic.reset_stream(stream, 0x100)
             case "/reset" | "/reset-stream":
                 head(OK, LENGTH)
                 http.send_data(stream, BODY[:5000], end_stream=False)

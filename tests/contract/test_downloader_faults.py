@@ -244,6 +244,14 @@ ROWS = [
     Row(path="/reset-stream", failure=Failure.CONNECTION_RESET, code=FailureCode.IN_BODY, status=200),
     Row(path="/not-tls", failure=Failure.TLS_ERROR, code=FailureCode.NOT_TLS, status=200, transports=TCP_ONLY),
     Row(
+        path="/reset-no-error",
+        failure=Failure.CONNECTION_RESET,
+        code=FailureCode.IN_BODY,
+        status=200,
+        body_bytes=5000,
+        versions=("2", "3"),
+    ),
+    Row(
         path="/stateless-reset",
         failure=Failure.CONNECTION_RESET,
         code=FailureCode.IN_BODY,
@@ -291,6 +299,7 @@ OTHERWISE: Mapping[tuple[str, str], tuple[FailureCode | None, int | None, str]] 
 
 UNNOTICED = {
     **{("quiche", row): _CUT for row in ("cut-data", "cut-after-body")},
+    **{(client, "reset-no-error"): "libcurl takes NO_ERROR for the stream's end" for client in ("curl-h2", "curl-h3")},
     ("curl-h3", "no_alpn"): "libcurl speaks HTTP/3 whether or not the server agreed on it",
 }
 """(client, row) -> why the download may be whole to it. quiche sees the second if our end was acknowledged before."""
