@@ -73,7 +73,7 @@ class _Socket(ssl.SSLSocket):
         return data
 
 
-_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?\r?\n")
+_CHUNK_SIZE = re.compile(rb"(0*[0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?\r?\n")
 _LONGEST_LINE = 1 << 16
 http.client._MAXHEADERS = 5000  # type: ignore[attr-defined]  # libcurl's; more than its own 100 are no fault
 

@@ -228,6 +228,7 @@ ROWS = [
         body_bytes=1,
         transports=QUIC_ONLY,
     ),
+    said("padded-size", CHUNKED + b"0000000000000003\r\nabc\r\n0\r\n\r\n", **WHOLE_3),
     said("length-and-space", HEAD + b"Content-Length: 3 \t\r\n\r\nabc", **WHOLE_3),
     Row(path="/fields-300", outcome=OK, failure=None, status=200, body_bytes=0),
     Row(path="/truncated", failure=Failure.TRUNCATED_BODY, status=200, body_bytes=5000),
