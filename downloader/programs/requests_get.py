@@ -106,7 +106,7 @@ class _Response(http.client.HTTPResponse):
         if not reader.last:
             raise http.client.HTTPException("the connection ended in the headers")
         if any(isinstance(defect, email.errors.MissingHeaderBodySeparatorDefect) for defect in self.msg.defects):
-            raise http.client.HTTPException("a header line without a colon")  # the fields after it would be lost
+            raise http.client.HTTPException("a header line that is no field")  # those after it would be lost
 
     def _safe_read(self, amt: int) -> bytes:
         """Reads what ends a chunk: `read1` asks for nothing else."""
