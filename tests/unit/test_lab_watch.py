@@ -86,8 +86,8 @@ def test_sysctl_output_is_read() -> None:
     assert linux.parse_sysctls("net.a = 4096\t131072\t6\nnet.b =\nwarning\n") == {"net.a": "4096 131072 6", "net.b": ""}
 
 
-def test_a_route_of_a_router_advertisement_is_changed_without_its_remaining_time() -> None:
-    """`ip route change` does not take what `ip route show` says of it."""
+def test_a_route_of_a_router_advertisement_is_left_and_one_beside_it_has_the_attribute() -> None:
+    """Changed, it would no longer expire; `ip route` does not take what `ip route show` says of its remaining time."""
     shown = "default via fe80::1 dev eth0 proto ra metric 1024 expires 1799sec hoplimit 64 pref medium"
     asked = list[str | None]()
 
@@ -96,8 +96,8 @@ def test_a_route_of_a_router_advertisement_is_changed_without_its_remaining_time
         return Completed(argv=tuple(argv), returncode=0, stdout=shown if "-6" in argv else "", stderr="")
 
     linux.apply_settings(run, [RouteAttribute(name="initrwnd", value="20")])
-    changed = "::/0 via fe80::1 dev eth0 proto ra metric 1024 hoplimit 64 pref medium initrwnd 20"
-    assert asked[-1] == f"route change {changed}\ntcp_metrics flush\n"
+    beside = "::/0 via fe80::1 dev eth0 hoplimit 64 pref medium initrwnd 20 proto 214 metric 1"
+    assert asked[-1] == f"route replace {beside}\ntcp_metrics flush\n"
 
 
 def test_route_attributes_are_set_kept_and_removed() -> None:
