@@ -129,12 +129,16 @@ def status(task: Path) -> dict[str, str]:
 
 
 def descriptors(pid: int) -> list[str]:
-    """Kinds of what a process has open, sorted: `socket:[17]` is a socket, `anon_inode:[eventpoll]` an eventpoll."""
+    """Kinds of what a process has open, sorted: `socket:[17]` is a socket, `anon_inode:[eventpoll]` an eventpoll.
+
+    Without libffi, which keeps its own file open on some systems (for the trampolines of ctypes).
+    """
     kinds = []
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):
             named = link.readlink()
-            kinds.append(named.name.removeprefix("anon_inode:").split(":")[0].strip("[]"))
+            if not named.name.startswith("libffi.so"):
+                kinds.append(named.name.removeprefix("anon_inode:").split(":")[0].strip("[]"))
     return sorted(kinds)
 
 

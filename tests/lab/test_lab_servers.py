@@ -73,8 +73,9 @@ def test_dns_answers_every_kind(small_lab: Lab, muc: LabPlace) -> None:
     own = small_lab.plan.addresses["cloudflare-1"]
     assert ask("A", "www.near.example").split() == [own.ipv4]
     assert ask("AAAA", "www.near.example").split() == [own.ipv6]
-    assert "alpn=h3,h2" in ask("HTTPS", "www.near.example")
-    assert "alpn=h2 " in ask("HTTPS", "www.plain.example")
+    assert "h3,h2" in ask("HTTPS", "www.near.example")
+    plain = ask("HTTPS", "www.plain.example")  # newer versions of kdig put quotation marks around h2
+    assert "h2" in plain and "h3" not in plain
     chain = ask("A", "www.edge.example").split()
     assert chain[:-1] == ["www.edge.example.edgesuite.example.", "a1.edge.akamai.example."]
     assert "NXDOMAIN" in muc.run(["kdig", f"@{muc.nameservers[0]}", "example.com"]).stdout

@@ -85,7 +85,7 @@ def test_servers_negotiate_the_options_that_they_have(anrw_lab: Lab, muc: LabPla
 def test_a_server_can_pretend_to_have_quic(anrw_lab: Lab, muc: LabPlace) -> None:
     (server,) = [server for server in anrw_lab.topology.server if server.pretends_quic]
     (site,) = [site for site in anrw_lab.topology.site if site.server == server.name]
-    assert "alpn=h3,h2" in muc.run(["kdig", f"@{muc.nameservers[0]}", "+short", "HTTPS", site.domain]).stdout
+    assert "h3,h2" in muc.run(["kdig", f"@{muc.nameservers[0]}", "+short", "HTTPS", site.domain]).stdout
     curl = ["curl", "-sSI", "--cacert", str(muc.ca_file), f"https://{site.domain}/"]
     assert 'alt-svc: h3=":443"' in muc.run(curl).stdout
     assert ":443 " not in anrw_lab.place(server.name).run(["ss", "-uln"]).stdout

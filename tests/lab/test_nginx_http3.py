@@ -67,7 +67,7 @@ def test_it_serves_the_same_over_three_versions_of_http(bench: Bench, tmp_path: 
         head = here.run(ask).check(doing="asking over TCP").stdout
         assert head.endswith("\n2") and 'alt-svc: h3=":443"; ma=2592000' in head
         [record] = here.run(["kdig", f"@{here.nameservers[0]}", "+short", "HTTPS", "asis.example"]).stdout.splitlines()
-        assert "alpn=h3,h2" in record
+        assert "h3,h2" in record
 
 
 def test_lab_json_says_what_it_is(bench: Bench) -> None:

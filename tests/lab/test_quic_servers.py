@@ -285,7 +285,7 @@ def test_lab_json_and_dns_say_who_speaks_quic(lab: Lab, here: LabPlace) -> None:
     assert "quic_server" not in paths["www.none.example"] and not paths["www.none.example"]["quic"]
     for domain in ("www.s.example", "www.old.example"):
         [record] = here.run(["kdig", f"@{here.nameservers[0]}", "+short", "HTTPS", domain]).stdout.splitlines()
-        assert "alpn=h3,h2" in record
+        assert "h3,h2" in record
         head = here.run(["curl", "-sSI", "--cacert", str(here.ca_file), f"https://{domain}/a.bin"]).stdout
         assert 'alt-svc: h3=":443"; ma=2592000' in head.lower()
     for name, program in (("s", "h3serve"), ("old", "caddy")):
