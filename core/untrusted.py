@@ -108,6 +108,13 @@ def url_fault(url: str, *, schemes: Sequence[str] = ("https", "http")) -> str | 
     return None
 
 
+def ending(url: str) -> str:
+    """Lower-case extension of the URL's path, empty if there is none."""
+    name = urlsplit(url).path.rpartition("/")[2]
+    stem, dot, suffix = name.rpartition(".")
+    return suffix.lower() if dot and stem and len(suffix) <= 8 else ""
+
+
 _CONTACT = re.compile(r"[^\s@<>:]+@([A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)|https?://([^\s/:?#>]+\.[^\s/:?#>]+)")
 MOST_CONTACT = 400
 """Longest contact [characters]: a user agent around it fits into the 512 bytes that the prober takes."""

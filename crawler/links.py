@@ -11,7 +11,7 @@ import lxml.etree  # type: ignore[import-untyped]
 import lxml.html  # type: ignore[import-untyped]
 
 from core.outreach.lists import domain_of
-from core.untrusted import url_fault
+from core.untrusted import ending, url_fault
 
 MAX_LINKS = 2_000
 """Most links of one page that are considered."""
@@ -55,13 +55,6 @@ class Links:
     files: list[str]
     """Kinds of files that tend to be large come first."""
     pages: list[str]
-
-
-def ending(url: str) -> str:
-    """Lower-case extension of the URL's path, empty if there is none."""
-    name = urlsplit(url).path.rpartition("/")[2]
-    stem, dot, suffix = name.rpartition(".")
-    return suffix.lower() if dot and stem and len(suffix) <= 8 else ""
 
 
 def normal(base: str, reference: str) -> str | None:

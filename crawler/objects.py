@@ -13,8 +13,9 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from core.domain import ObjectKind
+from core.untrusted import ending
 from crawler.exchange import CrawlOutcome, CrawlReply, CrawlRequest, RequestPurpose
-from crawler.links import Embedded, embedded, ending, of_style_sheet
+from crawler.links import Embedded, embedded, of_style_sheet
 from crawler.policy import RefusedError
 from crawler.visit import DomainVisit
 

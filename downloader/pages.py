@@ -10,9 +10,9 @@ Akamai's "Why is Akamai blocking me?" (its own pages come from `AkamaiGHost`; an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 from core.domain import Failure
+from core.untrusted import ending
 
 _CHALLENGES: Mapping[str, frozenset[str]] = {
     "cf-mitigated": frozenset({"challenge"}),
@@ -73,10 +73,10 @@ def html_in_place_of(
     given = (content_type or "").partition(";")[0].strip().lower()
     if given not in _HTML or size_bytes is None:
         return None
-    ending = urlsplit(url).path.rpartition(".")[2].lower()
-    if ending not in _FILES:
+    extension = ending(url)
+    if extension not in _FILES:
         return None
     if body_bytes == size_bytes or (size_is_lower_bound and body_bytes > size_bytes):
         return None
     least = "at least " if size_is_lower_bound else ""
-    return f"{body_bytes} bytes of {given} instead of {least}{size_bytes} bytes of a .{ending} file"
+    return f"{body_bytes} bytes of {given} instead of {least}{size_bytes} bytes of a .{extension} file"

@@ -274,6 +274,11 @@ class Connection:
         return made
 
     @property
+    def opened_ns(self) -> int | None:
+        """When the client began it: the first SYN, or the first Initial of QUIC."""
+        return self.quic_client_initial_ns if self.protocol == "quic" else self.syn_ns
+
+    @property
     def duration_s(self) -> float:
         """First to last packet, s."""
         return (self.last_ns - self.first_ns) / 1e9

@@ -138,9 +138,8 @@ def _client_cpu(connection: Connection, rounds: Sequence[_Round]) -> tuple[float
 
 def _base_rtt_ns(connection: Connection) -> int | None:
     """The smallest round-trip time: of the handshake or, of TCP, by timestamps."""
-    start_ns, end_ns = connection.syn_ns, connection.syn_ack_ns
-    if connection.protocol == "quic":
-        start_ns, end_ns = connection.quic_client_initial_ns, connection.quic_server_initial_ns
+    start_ns = connection.opened_ns
+    end_ns = connection.quic_server_initial_ns if connection.protocol == "quic" else connection.syn_ack_ns
     rtts_ns = [] if start_ns is None or end_ns is None else [end_ns - start_ns]
     if connection.client.rtt_ts_min_ns is not None and connection.client.rtt_ts_count:
         rtts_ns.append(connection.client.rtt_ts_min_ns)

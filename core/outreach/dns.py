@@ -29,7 +29,7 @@ import dns.resolver
 
 from core.errors import PlaceError, UsageError
 from core.outreach import dns_wire as wire
-from core.reach import check_address
+from core.reach import check_address, unmapped
 from core.untrusted import is_address
 
 SOCKETS = 4
@@ -190,7 +190,8 @@ class Resolver:
             PlaceError: the name server cannot be reached.
         """
         _, reply = await self._ask(host, wire.Type.AAAA if ipv6 else wire.Type.A)
-        addresses = tuple(address for address in reply.addresses if not address.startswith("::ffff:"))
+        version = 6 if ipv6 else 4
+        addresses = tuple(address for address in reply.addresses if unmapped(address).version == version)
         if not addresses:
             raise ResolveError(Cause.NO_ADDRESS, f"no {'AAAA' if ipv6 else 'A'} record")
         return Answer(addresses=addresses, chain=reply.chain)

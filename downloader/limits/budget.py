@@ -20,6 +20,7 @@ from typing import NamedTuple
 from core.domain import Download, Target
 from core.errors import UsageError
 from core.files.disk import size_text
+from core.reach import unmapped
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.expected import IN_FLIGHT_BYTES, download_bytes, run_bytes, with_overhead, worst_run_bytes
 from downloader.campaign.plan import PlannedRun
@@ -117,10 +118,9 @@ def network_of(target: Target, address: str | None) -> str | None:
     if target.asn is not None:
         return f"AS{target.asn}"
     try:
-        ip = ipaddress.ip_address(address or "")
+        ip = unmapped(address or "")
     except ValueError:  # none, or a column that somebody filled with something else
         return None
-    ip = getattr(ip, "ipv4_mapped", None) or ip
     return str(ipaddress.ip_network((ip, 24 if ip.version == 4 else 48), strict=False))
 
 

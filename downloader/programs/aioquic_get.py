@@ -38,6 +38,7 @@ from downloader.programs.common import (
     Document,
     Options,
     argument_parser,
+    is_status,
     options_from,
     print_document,
     version_of,
@@ -190,7 +191,7 @@ class _Download:
         is_interim = len(status) == 3 and status.startswith("1") and status != "101"
         if self.document.values["http_status"] is not None or is_interim:
             return None  # trailers, or an interim response
-        if not (len(status) == 3 and status.isascii() and status.isdecimal() and status[0] != "0"):
+        if not is_status(status):
             return self.document.fail(
                 Failure.PROTOCOL_ERROR, "a response without a valid :status", FailureCode.HTTP_SYNTAX
             )

@@ -343,6 +343,11 @@ class Document:
         sys.stdout.flush()
 
 
+def is_status(text: str) -> bool:
+    """Whether it is a status code: three digits, from 100 (RFC 9110, section 15)."""
+    return len(text) == 3 and text.isascii() and text.isdecimal() and text[0] != "0"
+
+
 def causes(error: BaseException) -> Iterator[BaseException]:
     """The error and its origins: causes, contexts, and errors that libraries keep in arguments."""
     queue, seen = [error], set()

@@ -26,6 +26,7 @@ from downloader.programs.common import (
     Document,
     Options,
     argument_parser,
+    is_status,
     no_certificates,
     options_from,
     print_document,
@@ -280,7 +281,7 @@ class _Download:
             return None
         (first, *fields), self._lines = self._lines, []
         version, status, *_ = [*first.split(b" ", 2), b""]
-        if not (len(status) == 3 and status.isdigit() and status[:1] != b"0"):
+        if not is_status(status.decode("latin-1")):
             self.document.fail(Failure.PROTOCOL_ERROR, "a response without a valid status", FailureCode.HTTP_SYNTAX)
         elif status[:1] != b"1" or status == b"101":
             self._is_final = True

@@ -77,6 +77,11 @@ def frames(called: str, answer: str, number: int | None = None) -> Row:
     return Row(called=called, path=path, transports=QUIC_ONLY, failure=failure, code=code, number=number)
 
 
+def reset_in_body(path: str, **more: object) -> Row:
+    failure, code = Failure.CONNECTION_RESET, FailureCode.IN_BODY
+    return Row(path=path, failure=failure, code=code, status=200, **more)  # type: ignore[arg-type]
+
+
 def said(called: str, answer: bytes, version: str = "1.1", **more: object) -> Row:
     """Bytes of HTTP over TCP, and then TCP's end without TLS's."""
     path = f"/bytes/{answer.hex()}"
@@ -241,26 +246,11 @@ ROWS = [
     Row(path="/stall", outcome=CENSORED, failure=Failure.STALLED, status=200, budget_s=SHORT_S, body_bytes=5000),
     Row(path="/no-length-open", outcome=CENSORED, failure=Failure.STALLED, budget_s=SHORT_S, body_bytes=5000),
     Row(path="/trickle", outcome=CENSORED, failure=Failure.TIME_BUDGET, status=200, budget_s=SHORT_S),
-    Row(path="/reset", failure=Failure.CONNECTION_RESET, code=FailureCode.IN_BODY, status=200),
-    Row(path="/reset-stream", failure=Failure.CONNECTION_RESET, code=FailureCode.IN_BODY, status=200),
+    reset_in_body("/reset"),
+    reset_in_body("/reset-stream"),
     Row(path="/not-tls", failure=Failure.TLS_ERROR, code=FailureCode.NOT_TLS, status=200, transports=TCP_ONLY),
-    Row(
-        path="/reset-no-error",
-        failure=Failure.CONNECTION_RESET,
-        code=FailureCode.IN_BODY,
-        status=200,
-        body_bytes=5000,
-        versions=("2", "3"),
-    ),
-    Row(
-        path="/stateless-reset",
-        failure=Failure.CONNECTION_RESET,
-        code=FailureCode.IN_BODY,
-        status=200,
-        body_bytes=5000,
-        budget_s=SHORT_S,
-        transports=QUIC_ONLY,
-    ),
+    reset_in_body("/reset-no-error", body_bytes=5000, versions=("2", "3")),
+    reset_in_body("/stateless-reset", body_bytes=5000, budget_s=SHORT_S, transports=QUIC_ONLY),
     frames("cut-data", f"{STATUS_200}0010aabb", H3_FRAME_ERROR),
     frames("cut-after-body", f"{STATUS_200}0002aabb2103", H3_FRAME_ERROR),
     frames("settings-after-body", f"{STATUS_200}0002aabb0400", H3_FRAME_UNEXPECTED),

@@ -160,14 +160,14 @@ class Fallback:
             if now < since + self.rules.retry_s:
                 return
             state = self._states[key]
-            self._rise(key, now, f"{state.bits.bit_count()} of the last {state.known} sent again; it is tried")
+            self._try_larger(key, now, f"{state.bits.bit_count()} of the last {state.known} sent again; it is tried")
 
     def keep(self, routes: Collection[IPNetwork], now: float) -> None:
         """Prefixes whose route is not among these have the larger window again: it goes with the interface, for one."""
         for key in [key for key in self._small if self._network(key) not in routes]:
-            self._rise(key, now, "somebody else, or the interface when it went down, removed its route")
+            self._try_larger(key, now, "somebody else, or the interface when it went down, removed its route")
 
-    def _rise(self, key: tuple[int, int], now: float, why: str) -> None:
+    def _try_larger(self, key: tuple[int, int], now: float, why: str) -> None:
         self._raise(key, now, why)
         state = self._states[key]
         state.small, state.changes = False, state.changes + 1

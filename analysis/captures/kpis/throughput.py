@@ -10,10 +10,10 @@ def _until_last_data_s(connection: Connection) -> float | None:
     Later data belongs to the end of the connection: TLS's close_notify, acknowledgements of QUIC. `first_ns` is the
     earliest time, which is not that of the first packet where the capture's clock was set back.
     """
-    start_ns = connection.quic_client_initial_ns if connection.protocol == "quic" else connection.syn_ns
-    answer_ns, last_ns = connection.response_last_ns, connection.server.last_data_ns
+    opened_ns, answer_ns = connection.opened_ns, connection.response_last_ns
     return seconds_between(
-        connection.first_ns if start_ns is None else start_ns, last_ns if answer_ns is None else answer_ns
+        connection.first_ns if opened_ns is None else opened_ns,
+        connection.server.last_data_ns if answer_ns is None else answer_ns,
     )
 
 

@@ -27,8 +27,7 @@ def time_to_first_byte(connection: Connection) -> float | None:
     """First SYN, or first Initial of QUIC, to the first data packet of the server's largest answer. QUIC hides where an
     answer begins: it is the server's first 1-RTT datagram of 1,000 bytes or more after the client's first 1-RTT packet.
     """
-    start_ns = connection.quic_client_initial_ns if connection.protocol == "quic" else connection.syn_ns
-    return seconds_between(start_ns, connection.response_first_ns)
+    return seconds_between(connection.opened_ns, connection.response_first_ns)
 
 
 @kpi(unit="s", source=_CAPTURE)
