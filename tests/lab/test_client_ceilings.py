@@ -36,6 +36,9 @@ OF_EACH_CLIENT = 2 * DOMAINS
 MOST_RUNS = 4
 """BL and curl-h3, and the warm-up of each transport."""
 
+RATE_MBIT_S = 1_000.0
+"""Offered rate at which clients are compared: below the ceiling of each that is compiled."""
+
 CONFIGURATIONS = """
 [[configurations]]
 name = "BL"
@@ -163,18 +166,22 @@ def test_a_calibration_that_is_missing_far_or_stale(world: faults.World) -> None
 class Ladder:
     """A calibration of all clients."""
 
-    seconds: float
     clients: Mapping[str, Sequence[Transfer]]
     noise: Sequence[Noise]
     """Just before and just after: on two cores a client and its server are busy enough between."""
 
-    def at(self, client: str, packets: PacketForm, rate: float | None) -> Transfer | None:
-        chosen = (t for t in self.clients[client] if (t.packets, t.offered_mbit_s) == (packets, rate))
-        return fastest(chosen)
+    def at(self, client: str, packets: PacketForm) -> Transfer | None:
+        """The fastest at `RATE_MBIT_S`, None where the client was never offered it."""
+        return fastest(t for t in self.clients[client] if (t.packets, t.offered_mbit_s) == (packets, RATE_MBIT_S))
+
+    def rate(self, client: str, packets: PacketForm) -> float:
+        """Mbit/s at that rate, 0 without a transfer."""
+        found = self.at(client, packets)
+        return 0.0 if found is None else found.mbit_s or 0.0
 
     def cost(self, client: str, packets: PacketForm) -> float:
-        """CPU-s/GB without a limit."""
-        found = self.at(client, packets, None)
+        """CPU-s/GB at that rate."""
+        found = self.at(client, packets)
         return math.nan if found is None or found.client_cpu_s_per_gb is None else found.client_cpu_s_per_gb
 
 
@@ -188,22 +195,29 @@ def climb() -> Ladder:
     with host_noise() as after:
         time.sleep(2.0)
     print(os.getloadavg(), seconds, *ladder.cells({one.client.name: one.document() for one in found}), sep="\n")
-    return Ladder(seconds, {one.client.name: one.transfers for one in found}, [*before, *after])
+    return Ladder({one.client.name: one.transfers for one in found}, [*before, *after])
 
 
 def astray(found: Ladder) -> list[str]:
-    """What of a calibration is not as on two quiet cores."""
-    over = {packets: found.cost("curl-h3", packets) / found.cost("curl-h2", packets) for packets in PacketForm}
-    wrong = [] if over[PacketForm.MERGED] >= 1.5 and over[PacketForm.SINGLE] <= 1.3 else [f"h3 over h2: {over}"]
+    """What of a calibration no host explains: each figure is compared to one of TCP in the same calibration.
+
+    At a rate that both reach: without a limit the costs of transfers of a fifth of a second differ by a factor of two
+    from run to run. A client of QUIC at ordinary priority may wake late enough to lose a tenth of the rate.
+    """
+    wrong = []
+    for packets in PacketForm:
+        over = found.cost("curl-h3", packets) / found.cost("curl-h2", packets)
+        wrong += [] if over >= 1.2 else [f"h3 over h2, {packets.value}: {over:.2f}"]
+        tcp = found.rate("curl-h1", packets)
+        wrong += [] if 0 < tcp <= RATE_MBIT_S else [f"curl-h1, {packets.value}: {tcp:.0f} of {RATE_MBIT_S:.0f} Mbit/s"]
+        for name in found.clients.keys() - {"requests", "aioquic"}:
+            rate = found.rate(name, packets)
+            wrong += [] if rate >= 0.8 * tcp else [f"{name}, {packets.value}: {rate:.0f}, TCP {tcp:.0f} Mbit/s"]
     rates = [
         fastest(t for t in found.clients[name] if t.packets is PacketForm.SINGLE) for name in ("curl-h1", "requests")
     ]
     h1, own = (0.0 if one is None or one.mbit_s is None else one.mbit_s for one in rates)
-    wrong += [] if h1 >= 2 * own > 0 else [f"curl-h1 {h1:.0f}, requests {own:.0f} Mbit/s"]
-    for name in found.clients.keys() - {"requests", "aioquic"}:
-        at = [found.at(name, packets, 1_000) for packets in PacketForm]
-        wrong += [] if all(one and (one.mbit_s or 0) >= 920 for one in at) else [f"{name} at 1,000 Mbit/s: {at}"]
-    return [*wrong, *([f"it took {found.seconds:.0f} s"] if found.seconds > 180 else [])]
+    return [*wrong, *([] if h1 >= 2 * own > 0 else [f"curl-h1 {h1:.0f}, requests {own:.0f} Mbit/s"])]
 
 
 def excuse(found: Ladder) -> str | None:
