@@ -20,9 +20,11 @@ Ending = tuple[Failure, str, FailureCode | None, int | None]
 
 _NO_ROUTE = frozenset(
     {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
+    | {errno.EINVAL}
 )
+"""The last is a blackhole route's (fib_props in net/ipv4/fib_semantics.c), while connecting."""
 _NETWORK_ERRORS = _NO_ROUTE | {errno.EACCES, errno.EPERM, errno.EMSGSIZE, errno.ENOPROTOOPT, errno.ENONET}
-"""The last two are ICMP's codes 2 and 8 (icmp_err_convert in net/ipv4/icmp.c)."""
+"""ENOPROTOOPT and ENONET are ICMP's codes 2 and 8 (icmp_err_convert in net/ipv4/icmp.c)."""
 _RESET_ERRORS = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ENOTCONN})
 """The last is what a connection has become whose reset came before it was asked for its address."""
 
@@ -219,6 +221,6 @@ def classify_os_error(error: OSError, *, connected: bool) -> Failure | None:
             return Failure.CONNECTION_RESET if connected else Failure.CONNECTION_REFUSED
         case ConnectionError():
             return Failure.CONNECTION_RESET
-    if error.errno in _NETWORK_ERRORS:
+    if error.errno in _NETWORK_ERRORS and not (connected and error.errno == errno.EINVAL):
         return Failure.NETWORK_UNREACHABLE
     return Failure.CONNECTION_RESET if error.errno in _RESET_ERRORS else None

@@ -28,6 +28,9 @@ NETWORK = {
     "198.18.1.5": (Failure.NETWORK_UNREACHABLE, FailureCode.HOST_FIREWALL),
     "198.18.1.6": (Failure.NETWORK_UNREACHABLE, FailureCode.HOST_FIREWALL),
     "198.19.0.1": (Failure.NETWORK_UNREACHABLE, FailureCode.NO_ROUTE),
+    "198.19.1.1": (Failure.NETWORK_UNREACHABLE, FailureCode.NO_ROUTE),
+    "198.19.2.1": (Failure.NETWORK_UNREACHABLE, FailureCode.NO_ROUTE),
+    "198.19.3.1": (Failure.NETWORK_UNREACHABLE, FailureCode.HOST_FIREWALL),
 }
 
 ROUTER = """
@@ -48,6 +51,9 @@ END
 CLIENT = """
 sysctl -qw net.ipv4.icmp_ratelimit=0
 ip addr add 198.18.0.1/16 dev eth0
+ip route add blackhole 198.19.1.1
+ip route add unreachable 198.19.2.1
+ip route add prohibit 198.19.3.1
 nft -f - <<'END'
 table inet own { chain output { type filter hook output priority 0;
     ip daddr 198.18.1.5 reject with icmp admin-prohibited

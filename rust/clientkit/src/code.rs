@@ -104,7 +104,8 @@ impl FailureCode {
             | Errno::ENETDOWN
             | Errno::EHOSTDOWN
             | Errno::EADDRNOTAVAIL
-            | Errno::EAFNOSUPPORT => Self::NoRoute,
+            | Errno::EAFNOSUPPORT
+            | Errno::EINVAL => Self::NoRoute,
             _ => return None,
         })
     }

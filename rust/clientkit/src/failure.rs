@@ -141,6 +141,8 @@ impl Verdict {
             Errno::ECONNREFUSED => {
                 Self::failed(Failure::ConnectionRefused, "ICMP port unreachable").because(code)
             }
+            // A blackhole route (fib_props in net/ipv4/fib_semantics.c).
+            Errno::EINVAL if !established => Self::failed(Failure::NetworkUnreachable, text).because(code),
             Errno::ENETUNREACH
             | Errno::EHOSTUNREACH
             | Errno::ENETDOWN
@@ -251,6 +253,10 @@ mod tests {
         );
         assert_eq!(
             Verdict::of_errno(Errno::EINVAL, false, None).failure,
+            Some(Failure::NetworkUnreachable)
+        );
+        assert_eq!(
+            Verdict::of_errno(Errno::EINVAL, true, None).failure,
             Some(Failure::Unknown)
         );
     }
