@@ -18,6 +18,7 @@ import errno
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -179,8 +180,11 @@ def is_database(path: Path) -> bool:
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
             db.set_progress_handler(lambda: time.monotonic() > deadline, 100_000)
             strange = db.execute(f"SELECT 1 FROM sqlite_master WHERE ({_PLAIN}) IS NOT 1").fetchone()  # noqa: S608
-            return strange is None and db.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
-    except sqlite3.Error:
+            # SQLite takes what is missing of the last page for zeros, and quick_check does not notice.
+            pages = [db.execute(f"PRAGMA page_{word}").fetchone()[0] for word in ("size", "count")]
+            is_whole = math.prod(pages) == path.stat().st_size
+            return strange is None and is_whole and db.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+    except (sqlite3.Error, OSError):
         return False
 
 
