@@ -56,7 +56,7 @@ def test_a_host_from_provisioning_to_teardown(cloud: Cloud, built: Path, tmp_pat
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize("cloud", [DEBIANS, UBUNTUS], ids=lambda hosts: "-".join(hosts.values()), indirect=True)
 def test_a_fleet_from_provisioning_to_teardown(cloud: Cloud, built: Path, tmp_path: Path) -> None:
-    # Three iterations: `first` still measures when `second` has been stopped, which takes minutes on a busy host.
+    # Three iterations: with one, `first` had ended when `second` was stopped, which takes minutes on a busy host.
     fleet = Fleet(cloud, tmp_path, built, targets=cloud.lab.targets()[:3], iterations=3, slot_s=34)
     first, second = cloud.hosts.values()
     before = {name: host.fingerprint() for name, host in cloud.hosts.items()}

@@ -180,7 +180,8 @@ def is_database(path: Path) -> bool:
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
             db.set_progress_handler(lambda: time.monotonic() > deadline, 100_000)
             strange = db.execute(f"SELECT 1 FROM sqlite_master WHERE ({_PLAIN}) IS NOT 1").fetchone()  # noqa: S608
-            # SQLite takes what is missing of the last page for zeros, and quick_check does not notice.
+            # SQLite takes what is missing of the last page for zeros, and quick_check does not notice. Statements, not
+            # their table-valued functions: a table of the host's may have the name of one.
             pages = [db.execute(f"PRAGMA page_{word}").fetchone()[0] for word in ("size", "count")]
             is_whole = math.prod(pages) == path.stat().st_size
             return strange is None and is_whole and db.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
