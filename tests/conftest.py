@@ -22,6 +22,7 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+UNIT = REPOSITORY / "tests" / "unit"
 
 LONGEST = (
     "test_fleet",
@@ -47,8 +48,12 @@ def shared_data() -> Path:
     return path
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first (scripts/test makes xdist keep that order)."""
+    """The longest files first (scripts/test makes xdist keep that order); unit tests by their folder."""
+    for item in items:
+        if item.path.is_relative_to(UNIT):
+            item.add_marker(pytest.mark.unit)
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
 

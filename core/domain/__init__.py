@@ -76,7 +76,7 @@ __all__ = [
     "Wire",
 ]
 
-_MODULES = ("outcome", "plan", "download")
+_MODULES = ("outcome", "download", "plan")
 
 
 def __getattr__(name: str) -> Any:

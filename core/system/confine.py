@@ -26,8 +26,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from core.errors import UsageError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 NOBODY = (65534, 65534)
 """User and group of nobody: the kernel's overflow IDs, which own nothing."""
@@ -327,6 +331,12 @@ def parse_user(text: str) -> tuple[int, int]:
     if not (0 < user < 1 << 32 and 0 <= group < 1 << 32):
         raise ValueError(f"{text!r} is not UID:GID of an ordinary user")
     return user, group
+
+
+def add_run_as(parser: ArgumentParser) -> None:
+    """Adds the argument of that name to those of a client program."""
+    own = "user and group for the download, if the user may be changed (default: nobody)"
+    parser.add_argument("--run-as", type=parse_user, default=NOBODY, metavar="UID:GID", help=own)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -21,7 +21,7 @@ from urllib.parse import quote, urlsplit
 from core.domain import ClientColumns, Failure, FailureCode, Outcome
 from core.errors import UpshiftError
 from core.reach import ANYWHERE, IPNetwork, check_address, parse_prefixes
-from core.system.confine import NOBODY, confine, parse_user
+from core.system.confine import NOBODY, add_run_as, confine
 from core.system.this_host import system_bundle
 from core.untrusted import scrub
 from downloader.programs.body import Body
@@ -92,12 +92,6 @@ def argument_parser(prog: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument("--allow", action="append", metavar="PREFIX", help="may be repeated; others get no packet")
     add_run_as(parser)
     return parser
-
-
-def add_run_as(parser: argparse.ArgumentParser) -> None:
-    """Adds the argument of the same name."""
-    own = "user and group for the download, if the user may be changed (default: nobody)"
-    parser.add_argument("--run-as", type=parse_user, default=NOBODY, metavar="UID:GID", help=own)
 
 
 def options_from(arguments: argparse.Namespace) -> Options:

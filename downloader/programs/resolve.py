@@ -25,9 +25,8 @@ import dns.resolver
 from core.domain import FailureCode
 from core.errors import UpshiftError
 from core.reach import ANYWHERE, IPNetwork, check_address, parse_prefixes
-from core.system.confine import confine
+from core.system.confine import add_run_as, confine
 from core.untrusted import scrub
-from downloader.programs.common import add_run_as
 
 _OF_RCODE: Mapping[int, FailureCode] = {
     dns.rcode.SERVFAIL: FailureCode.SERVFAIL,

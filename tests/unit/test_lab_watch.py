@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.domain import RouteAttribute, Sysctl
+from core.domain import RouteAttribute
 from core.errors import PlaceError
 from core.system.place import FlowCount
 from core.system.process import Completed
@@ -76,7 +76,7 @@ def test_both_directions_of_a_connection_are_one() -> None:
 
 
 def test_one_field_of_a_setting_changes() -> None:
-    wanted = [Sysctl(name="r", value="9", field=2), Sysctl(name="r", value="8", field=1), Sysctl(name="e", value="1")]
+    wanted = [("r", 2, "9"), ("r", 1, "8"), ("e", None, "1")]
     assert linux.new_values({"r": "1 2 3", "e": "0"}, wanted) == {"r": "1 8 9", "e": "1"}
     with pytest.raises(PlaceError, match="r has 1 numbers, none is number 2"):
         linux.new_values({"r": "1"}, wanted[:1])

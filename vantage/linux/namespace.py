@@ -60,7 +60,7 @@ def apply_settings(run: Run, settings: Sequence[Setting], *, destinations: Seque
     before: dict[str, str] = {}
     if sysctls:
         before = read_sysctls(run, {setting.name for setting in sysctls})
-        write_sysctls(run, new_values(before, sysctls), present=before)
+        write_sysctls(run, new_values(before, [(s.name, s.field, s.value) for s in sysctls]), present=before)
     routes = read_routes(run, destinations) if attributes else {}
     changes = {place: with_attributes(route, attributes) for place, route in routes.items()}
     change_routes(run, {place: _beside(route) for place, route in changes.items() if route != routes[place]})

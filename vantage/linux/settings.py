@@ -15,13 +15,15 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
-from core.domain import Sysctl
 from core.errors import PlaceError
-from core.system.process import Child
 from vantage.linux import sysctls
+
+if TYPE_CHECKING:  # the process, which each campaign waits for, does without
+    from core.domain import Sysctl
+    from core.system.process import Child
 
 NO_METRICS = "net.ipv4.tcp_no_metrics_save"
 """1: the kernel keeps no metrics of closed connections, so that there are none to flush (ip-sysctl.rst)."""
@@ -95,28 +97,27 @@ def change(settings: Sequence[tuple[str, int | None, str]], known: Collection[st
     for name in present:
         if name not in before:
             raise PlaceError(f"this kernel has no setting {name}")
-    wanted = new_values(before, [Sysctl(name=name, field=field, value=value) for name, field, value in settings])
-    for name, value in wanted.items():
+    for name, value in new_values(before, settings).items():
         if before[name] != value:
             sysctls.write(name, value)
     return before
 
 
-def new_values(present: Mapping[str, str], settings: Sequence[Sysctl]) -> dict[str, str]:
-    """What to write so that `settings` hold; of a setting of several numbers, the other fields stay.
+def new_values(present: Mapping[str, str], settings: Iterable[tuple[str, int | None, str]]) -> dict[str, str]:
+    """What to write so that `settings` (name, field, value) hold; of a setting of several numbers, other fields stay.
 
     Raises PlaceError if a field does not exist.
     """
     values: dict[str, str] = {}
-    for setting in settings:
-        if setting.field is None:
-            values[setting.name] = " ".join(setting.value.split())
+    for name, field, value in settings:
+        if field is None:
+            values[name] = " ".join(value.split())
             continue
-        parts = values.get(setting.name, present[setting.name]).split()
-        if not 0 <= setting.field < len(parts):
-            raise PlaceError(f"{setting.name} has {len(parts)} numbers, none is number {setting.field}")
-        parts[setting.field] = setting.value
-        values[setting.name] = " ".join(parts)
+        parts = values.get(name, present[name]).split()
+        if not 0 <= field < len(parts):
+            raise PlaceError(f"{name} has {len(parts)} numbers, none is number {field}")
+        parts[field] = value
+        values[name] = " ".join(parts)
     return values
 
 
