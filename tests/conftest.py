@@ -32,7 +32,7 @@ LONGEST = (
     *("test_crawler_visit", "test_report_browser", "test_faults_input", "test_inspect_folder", "test_survey_options"),
     *("test_same_place", "test_downloader_clients", "test_hostile_input", "test_inspect_cluster", "test_opt_out"),
     *("test_survey_cdn_iw", "test_survey_iw_host", "test_studies_kills", "test_analysis_report", "test_quic_servers"),
-    *("test_resumed_with_new_files", "test_failure_words", "test_budget_lab", "test_stop_long"),
+    *("test_resumed_with_new_files", "test_failure_words", "test_budget_lab"),
     *("test_studies", "test_client_starved", "test_truth_clean", "test_fair_rates", "test_faults_readme"),
     *("test_kpis_lab", "test_http_versions"),
 )

@@ -181,7 +181,7 @@ def _run(records: Sequence[Record], longest: float, *, campaign: str, name_file:
     title += f", {first.url}" if name_file else ""
     title += f", server {', '.join(addresses)}" if addresses else ""
     if first.attempts > 1:
-        title += f", accepted at attempt {first.attempts}"
+        title += f", {'still void' if first.void_reason else 'accepted'} at attempt {first.attempts}"
     ordered = sorted(records, key=lambda r: (r.download.position, r.download.configuration))
     return RunView(
         run=records[0].run,

@@ -43,7 +43,7 @@ class PlanColumns:
     position: int
     """Position within the measurement run, from 1; warm-ups come first, the last of them at 0."""
     attempts: int
-    """Number of attempts of the measurement run, this one included (1 to 3)."""
+    """Number of attempts of the measurement run, this one included: earlier ones were void, or interrupted."""
     budget_s: float
     """The time budget; longer downloads are censored."""
 

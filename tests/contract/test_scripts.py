@@ -66,7 +66,7 @@ def test_tiers_run_in_order_with_their_times(checkout: Checkout) -> None:
     assert names(calls) == ["pytest", "cargo", "cargo", "check", "cargo", "cargo", "pytest", "pytest", "pytest"]
     assert "--collect-only" in calls[0]
     assert ["--no-run" in calls[n] for n in (1, 2, 4, 5)] == [True, True, False, False]  # building is set-up
-    assert "not measures" in calls[6] and calls[6].endswith(" tests/fleet") and "-m measures and not alone" in calls[7]
+    assert "-m not measures and (thorough or not unit) tests" in calls[6] and "-m measures and not alone" in calls[7]
     assert calls[8].endswith(" -m alone")
     assert all("--durations=10" in call for call in calls[6:])
     times = done.stdout.partition("== Times\n")[2].splitlines()

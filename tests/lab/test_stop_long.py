@@ -1,4 +1,7 @@
-"""A campaign of 100,000 recorded downloads is stopped as quickly as a short one: without tables, which take minutes."""
+"""A campaign of 100,000 recorded downloads is stopped as quickly as a short one: without tables, which take minutes.
+
+In `make soak`; short ones, in test_host_signals, make no tables, either.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cells import Repeats
 from tests.lab._host_campaign import Host, open_host, wait_until
-from tests.lab.noise import host_noise
+from tests.lab.noise import TOO_NOISY, host_noise
+from upshift.campaign import CLEAN_UP_S
 
-pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("root")]
+pytestmark = [pytest.mark.lab, pytest.mark.soak, pytest.mark.usefixtures("root")]
 
 WITHIN_S = 10.0
 """On a quiet host; a busy one may take four times as long, which is still no time for tables."""
@@ -67,6 +70,8 @@ def ends(host: Host, child: subprocess.Popen[str], *, by: signal.Signals | None,
         _, said = child.communicate(timeout=60)
     took = time.monotonic() - began
     print(f"{by and by.name}: {took:.1f} s, {noise[0]}")
+    if child.returncode == -signal.SIGALRM and not noise[0].quiet:  # its own limit; the guardian restores the host
+        pytest.skip(f"{TOO_NOISY}: the campaign had not ended {CLEAN_UP_S} s after the signal; {noise[0]}")
     assert took <= within_s * (1 if noise[0].quiet else 4)
     assert child.returncode == 130, said
     assert f"{TABLES}{host.out}\n" in said and said.splitlines()[-1].startswith("upshift: to resume: "), said
@@ -79,8 +84,8 @@ def making_tables(host: Host) -> bool:
     return host.activity() == ("running", "making the tables")
 
 
-def test_a_stop_makes_no_tables(host: Host, repeats: Repeats) -> None:
-    planned = host.campaign("netns", iterations=repeats(quick=1_000, soak=33_400))
+def test_a_stop_makes_no_tables(host: Host) -> None:
+    planned = host.campaign("netns", iterations=33_400)
     before = host.world.fingerprint()
     children = []
 
@@ -95,14 +100,13 @@ def test_a_stop_makes_no_tables(host: Host, repeats: Repeats) -> None:
         recorded = fill(host, left=LEFT)
         assert recorded == planned - 3 * LEFT
         print(f"{recorded} downloads")
-        # test_host_signals stops a short campaign by a request while it downloads.
-        for by in (signal.SIGTERM, None)[: repeats(quick=1, soak=2)]:
+        for by in (signal.SIGTERM, None):
             child = start()
             assert wait_until(host.downloading, 120), child.communicate()
             ends(host, child, by=by, within_s=WITHIN_S + (0 if by else RUN_S))
             assert host.world.changes(before) == {}
         fill(host, left=0)
-        for by in (None, signal.SIGINT)[: repeats(quick=1, soak=2)]:
+        for by in (None, signal.SIGINT):
             child = start()
             assert wait_until(lambda: making_tables(host), 120), child.communicate()
             time.sleep(1.0)
