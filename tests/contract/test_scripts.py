@@ -82,7 +82,7 @@ def test_what_fails_beside_another_measurement_is_measured_alone(checkout: Check
     checkout.program("bin/pytest", f"case $* in {cases} esac")
     done, calls = checkout.run()
     assert done.returncode == code
-    (beside_others,) = (number for number, call in enumerate(calls) if " -n 3 " in call)
+    (beside_others,) = (number for number, call in enumerate(calls) if " -n 4 " in call)
     again = calls[beside_others + 1 :]
     assert again[0].endswith(" --last-failed") and [call.endswith(" -m alone") for call in again[1:]] == [True] * (
         not code
