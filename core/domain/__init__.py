@@ -80,7 +80,7 @@ _MODULES = ("outcome", "download", "plan")
 
 
 def __getattr__(name: str) -> Any:
-    """Loads the module of a name when it is first asked for: a program for one download needs a third of them."""
+    """Loads the module of a name when it is first asked for: a program for one download does without the plan."""
     for module in _MODULES if name in __all__ else ():
         loaded = importlib.import_module(f"core.domain.{module}")
         if name in vars(loaded):
