@@ -18,6 +18,7 @@ from core.errors import LabError, PlaceError
 from core.files import disk
 from core.system.process import start_time_ticks
 from tests.cells import cells
+from tests.lab._fault_world import wait_until
 from tests.topologies import MINI
 from vantage.lab import control
 from vantage.lab.lab import open_lab
@@ -59,13 +60,9 @@ def upshift(*arguments: str, **options: object) -> subprocess.CompletedProcess[s
     return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False, **options)  # type: ignore[call-overload]
 
 
-def wait_until(condition, seconds: float = 60) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
+def is_gone(folder: LabFolder) -> bool:
+    """Whether the lab ends. On a busy host its idle-priority threads end late (docs/design/pathem.md)."""
+    return wait_until(lambda: not folder.alive(), seconds=60.0)
 
 
 def test_up_exec_down_by_the_command_line(mini: Path) -> None:
@@ -110,7 +107,7 @@ def test_kill_9_of_the_holder_takes_everything_with_it(mini: Path) -> None:
     state = folder.read_state()
     assert state is not None
     os.kill(state["pid"], signal.SIGKILL)
-    assert wait_until(lambda: not folder.alive())
+    assert is_gone(folder)
     assert not [left for left in remains(mini.stem) if not left.startswith(str(folder.root))]
     control.up(mini)  # what is left are files, and they do no harm
     assert folder.alive()
@@ -122,7 +119,7 @@ def test_kill_9_of_unshare_takes_everything_with_it(mini: Path) -> None:
     assert state is not None
     parent = int(Path(f"/proc/{state['pid']}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(parent, signal.SIGKILL)
-    assert wait_until(lambda: not folder.alive())
+    assert is_gone(folder)
 
 
 @cells("delay_s", every=[0.0, 0.3, 0.5, 0.7, 0.9, 1.1], quick=[0.9])
@@ -146,7 +143,7 @@ def test_an_attached_lab_dies_with_its_owner(mini: Path) -> None:
         assert popen.stdout.readline() == "up\n"
         assert lab_folder(mini.stem).alive()
         popen.kill()
-    assert wait_until(lambda: not lab_folder(mini.stem).alive())
+    assert is_gone(lab_folder(mini.stem))
 
 
 @cells("delay_s", every=[0.4, 0.6, 0.8, 1.0, 1.2], quick=[1.0])

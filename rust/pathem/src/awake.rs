@@ -31,8 +31,6 @@ const IDLE_DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
 const MISC_MAJOR: u64 = 10;
 const LOWEST_GROUP_PRIORITY: &str = "19";
 const READY: &str = "spinning";
-/// The shortest turn that the kernel gives [ns].
-const TURN_NS: u64 = 100_000;
 
 /// How the CPUs are kept awake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -153,7 +151,7 @@ impl Awake {
 impl Drop for Awake {
     fn drop(&mut self) {
         if let Held::Spinners(child) = &mut self.held {
-            // Asked by its input, it would have to get a turn first, which takes most of a minute on a busy host.
+            // Asked by its input, it would first have to get a turn, for which it waits on a busy host.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -262,32 +260,15 @@ pub fn spin() -> Result<(), Refusal> {
 }
 
 /// Ties the calling thread to a CPU, and lets every other thread go first.
-///
-/// A thread that is killed ends in its own turns. On a busy CPU one of `SCHED_IDLE` waits a second and more after a turn
-/// of the usual 3 ms, so a lab took up to a minute to go down.
 fn prepare(cpu: usize) -> nix::Result<()> {
     let own = Pid::from_raw(0);
     let mut one = CpuSet::new();
     one.set(cpu)?;
     sched_setaffinity(own, &one)?;
-    shorten_turns();
     let parameter = libc::sched_param { sched_priority: 0 };
     // SAFETY: pid 0 is the calling thread, and the parameter outlives the call.
     Errno::result(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameter) })
         .map(drop)
-}
-
-/// Makes turns of the calling thread short, and with them the time between two; they stay so in another class.
-///
-/// Linux 6.12 or newer takes `sched_runtime` of an ordinary thread as that (`kernel/sched/syscalls.c`,
-/// `__setparam_fair`), and others ignore it. Without the right to it (a user's `nice`), turns stay as they are.
-fn shorten_turns() {
-    // SAFETY: all fields are integers, and 0 is each one's default.
-    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
-    attributes.size = u32::try_from(size_of::<libc::sched_attr>()).unwrap_or_default();
-    attributes.sched_runtime = TURN_NS;
-    // SAFETY: pid 0 is the calling thread, and the attributes outlive the call.
-    let _ = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
 
 /// A session of our own with the lowest priority, for kernels that group tasks by session.
