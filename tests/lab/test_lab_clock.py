@@ -1,7 +1,7 @@
 """The lab's own clock: CPUs that are kept awake, programs that go first, and round trips that are right to 0.1 ms.
 
 Round trips from 1 to 200 ms are measured as the host is, beside two busy loops, and with `/dev/cpu_dma_latency` hidden,
-so that idle-priority threads have to do. Something else in its place hides it: its mode does not stop root.
+so that idle-priority processes have to do. Something else in its place hides it: its mode does not stop root.
 """
 
 from __future__ import annotations
@@ -98,12 +98,12 @@ def require_right_round_trips(lab: Lab, *, quick: bool) -> None:
     assert [check.programmed for check in found] == [f"{ms:.2f} ms" for ms in ROUND_TRIPS_MS]
 
 
-def spinner_of(lab: Lab) -> int | None:
-    """The process that spins for a lab's emulator."""
+def spinners_of(lab: Lab) -> list[int]:
+    """The processes that spin for a lab's emulator."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and str(lab.folder.root / "pathem.json") in words_of(entry):
             children = (entry / "task" / entry.name / "children").read_text(encoding="ascii").split()
-            return next((int(child) for child in children if "--spin" in words_of(Path("/proc", child))), None)
+            return [int(child) for child in children if "--spin-on" in words_of(Path("/proc", child))]
     raise AssertionError("the lab has no emulator")
 
 
@@ -133,26 +133,24 @@ def test_they_are_right_beside_busy_loops(paths: Path, quick: bool) -> None:
 @pytest.mark.measures
 @ECHOES
 @pytest.mark.soak
-def test_they_are_right_where_idle_priority_threads_keep_the_cpus_awake(paths: Path, quick: bool) -> None:
+def test_they_are_right_where_idle_priority_processes_keep_the_cpus_awake(paths: Path, quick: bool) -> None:
     with hidden_lab(paths) as lab:
         assert lab.cpus_awake().method is Method.SPINNERS
         require_right_round_trips(lab, quick=quick)
 
 
-def test_spinning_threads_let_everything_else_go_first_and_end_with_the_emulator(mini: Path) -> None:
+def test_what_spins_lets_everything_else_go_first_and_ends_with_the_emulator(mini: Path) -> None:
     with hidden_lab(mini) as lab:
-        spinner = spinner_of(lab)
-        assert spinner is not None
-        tasks = [entry.name for entry in Path(f"/proc/{spinner}/task").iterdir()]
-        policies = [os.sched_getscheduler(int(task)) for task in tasks]
-        assert policies.count(os.SCHED_IDLE) == len(os.sched_getaffinity(0)) == len(policies) - 1
-        started = process.start_time_ticks(spinner)
-        emulator = int(Path(f"/proc/{spinner}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[1])
+        spinners = spinners_of(lab)
+        assert [os.sched_getscheduler(pid) for pid in spinners] == [os.SCHED_IDLE] * len(os.sched_getaffinity(0))
+        assert sorted(cpu for pid in spinners for cpu in os.sched_getaffinity(pid)) == sorted(os.sched_getaffinity(0))
+        started = {pid: process.start_time_ticks(pid) for pid in spinners}
+        emulator = int(Path(f"/proc/{spinners[0]}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[1])
         os.kill(emulator, signal.SIGKILL)
-        deadline = time.monotonic() + 10
-        while process.start_time_ticks(spinner) == started and time.monotonic() < deadline:
+        deadline = time.monotonic() + 60  # they end in their own turns, which are rare on a busy host
+        while spinning := [pid for pid, at in started.items() if process.start_time_ticks(pid) == at]:
+            assert time.monotonic() < deadline, spinning
             time.sleep(0.01)
-        assert process.start_time_ticks(spinner) != started
 
 
 def test_the_lab_goes_first_and_tells_how_it_keeps_time(mini: Path) -> None:
@@ -194,7 +192,7 @@ def test_a_campaign_records_it_and_the_report_shows_it(mini: Path) -> None:
 
 def test_cpus_may_sleep(mini: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with open_lab(mini, let_cpus_sleep=True) as lab:
-        assert lab.cpus_awake().method is Method.NONE and spinner_of(lab) is None
+        assert lab.cpus_awake().method is Method.NONE and not spinners_of(lab)
         with open_lab(mini, let_cpus_sleep=True):
             assert capsys.readouterr().err == ""
     done = process.run([UPSHIFT, "lab", "up", str(mini)]).check(doing="up")

@@ -61,7 +61,7 @@ def upshift(*arguments: str, **options: object) -> subprocess.CompletedProcess[s
 
 
 def is_gone(folder: LabFolder) -> bool:
-    """Whether the lab ends. On a busy host its idle-priority threads end late (docs/design/pathem.md)."""
+    """Whether the lab ends. On a busy host its idle-priority processes end late (docs/design/pathem.md)."""
     return wait_until(lambda: not folder.alive(), seconds=60.0)
 
 

@@ -58,7 +58,7 @@ class CpusAwake:
         """The value as part of a sentence."""
         how = {
             Method.CPU_DMA_LATENCY: "CPUs are kept awake by /dev/cpu_dma_latency",
-            Method.SPINNERS: "CPUs are kept awake by idle-priority threads",
+            Method.SPINNERS: "CPUs are kept awake by idle-priority processes",
             Method.NONE: "CPUs are not kept awake",
         }[self.method]
         return how if self.reason is None else f"{how} ({self.reason})"

@@ -4,11 +4,13 @@
 //! are known. PM `QoS` (`/dev/cpu_dma_latency`; the kernel's `pm_qos_interface.rst`) keeps idle CPUs in
 //! states with a wake-up latency below the number that an open descriptor holds, and forgets it when that is closed;
 //! where the kernel has no cpuidle driver, as on some virtual machines, nothing heeds it (`kernel/sched/idle.c`,
-//! `cpuidle_idle_call`). A thread of the scheduling class `SCHED_IDLE` (sched(7)) per CPU leaves no CPU idle, and yields to any other.
+//! `cpuidle_idle_call`). A process of the scheduling class `SCHED_IDLE` (sched(7)) per CPU leaves no CPU idle, and yields to any other.
 //! Both end with the process that holds them, however it ends.
 
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
 use nix::unistd::{Pid, setsid};
 use serde::Serialize;
 use std::fmt::{self, Display};
@@ -17,7 +19,6 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -38,7 +39,7 @@ const READY: &str = "spinning";
 pub enum Method {
     /// An open `/dev/cpu_dma_latency`.
     CpuDmaLatency,
-    /// A `SCHED_IDLE` thread per CPU.
+    /// A `SCHED_IDLE` process per CPU.
     Spinners,
     /// Not at all.
     None,
@@ -59,12 +60,12 @@ pub enum Refusal {
     /// Something else is in the device's place.
     #[error("{DEVICE} is not the kernel's device")]
     NotTheDevice,
-    /// The cgroup may use this many CPUs' time only: threads that spin would use it up.
+    /// The cgroup may use this many CPUs' time only: programs that spin would use it up.
     #[error("spinning would use up the CPU time of this cgroup, which is limited to {0} CPUs")]
     Quota(f64),
-    /// A thread could not be started, tied to its CPU, or given the class `SCHED_IDLE`.
-    #[error("an idle-priority thread was refused: {0}")]
-    Thread(io::Error),
+    /// A process could not be tied to its CPU, or given the class `SCHED_IDLE`.
+    #[error("an idle-priority process was refused: {0}")]
+    Priority(#[from] Errno),
     /// The program that spins could not be started.
     #[error("the spinning program cannot be started: {0}")]
     Start(io::Error),
@@ -86,7 +87,7 @@ impl Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.method {
             Method::CpuDmaLatency => "CPUs kept awake by cpu_dma_latency",
-            Method::Spinners => "CPUs kept awake by idle-priority threads",
+            Method::Spinners => "CPUs kept awake by idle-priority processes",
             Method::None => "CPUs not kept awake",
         })?;
         self.reason
@@ -98,17 +99,19 @@ impl Display for Status {
 /// Keeps the CPUs awake while it lives.
 pub struct Awake {
     status: Status,
+    #[expect(dead_code, reason = "it only has to live")]
     held: Held,
 }
 
+#[expect(dead_code, reason = "they only have to live")]
 enum Held {
-    Device(#[expect(dead_code, reason = "it is only held open")] File),
-    Spinners(Child),
+    Device(File),
+    Spinners(Spinners),
     Nothing,
 }
 
 impl Awake {
-    /// By the device, else by threads, else not.
+    /// By the device, else by processes, which end with the calling thread, else not.
     #[must_use]
     pub fn keep() -> Self {
         let device = match require_idle_driver(Path::new(IDLE_DRIVER))
@@ -117,10 +120,10 @@ impl Awake {
             Ok(file) => return Self::new(Method::CpuDmaLatency, None, Held::Device(file)),
             Err(refusal) => refusal,
         };
-        match start_spinners() {
-            Ok(child) => {
+        match Spinners::start() {
+            Ok(spinners) => {
                 let reason = Some(device.to_string());
-                Self::new(Method::Spinners, reason, Held::Spinners(child))
+                Self::new(Method::Spinners, reason, Held::Spinners(spinners))
             }
             Err(refusal) => {
                 let reason = Some(format!("{device}; {refusal}"));
@@ -145,16 +148,6 @@ impl Awake {
     #[must_use]
     pub fn status(&self) -> &Status {
         &self.status
-    }
-}
-
-impl Drop for Awake {
-    fn drop(&mut self) {
-        if let Held::Spinners(child) = &mut self.held {
-            // Asked by its input, it would first have to get a turn, for which it waits on a busy host.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }
 
@@ -186,33 +179,62 @@ fn hold_device(path: &Path) -> Result<File, Refusal> {
     }
 }
 
-/// Starts this program again, to spin until its standard input ends.
+/// A process per CPU that spins on it.
 ///
-/// A separate process, since the session decides about priority where the kernel groups tasks by session (sched(7),
-/// autogroup): there a thread that spins in our session would take CPU time from the others in the name of all of us.
-fn start_spinners() -> Result<Child, Refusal> {
-    let mut child = std::env::current_exe()
-        .and_then(|program| {
-            Command::new(program)
-                .arg("--spin")
-                .stdin(Stdio::piped())
+/// Each has a session of its own, since the session decides about priority where the kernel groups tasks by session
+/// (sched(7), autogroup): a process that spins in our session would take CPU time from the others in the name of all of us.
+/// Were they threads of one session, it would have next to no share of the CPUs on which less of it ran
+/// (`kernel/sched/fair.c`, `calc_group_shares`): on a busy host a thread there got no turn, in which to end, for a minute.
+struct Spinners(Vec<Child>);
+
+impl Spinners {
+    fn start() -> Result<Self, Refusal> {
+        let allowed = sched_getaffinity(Pid::from_raw(0))?;
+        let cpus: Vec<usize> = (0..CpuSet::count())
+            .filter(|&cpu| allowed.is_set(cpu).unwrap_or(false))
+            .collect();
+        if let Some(quota) = quota().filter(|&quota| quota < cpus.len() as f64) {
+            return Err(Refusal::Quota(quota));
+        }
+        let program = std::env::current_exe().map_err(Refusal::Start)?;
+        let mut spinners = Self(Vec::new());
+        for cpu in cpus {
+            let mut command = Command::new(&program);
+            command.arg("--spin-on").arg(cpu.to_string());
+            command
+                .stdin(Stdio::null())
                 .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-        })
-        .map_err(Refusal::Start)?;
+                .stderr(Stdio::piped());
+            spinners.0.push(command.spawn().map_err(Refusal::Start)?);
+        }
+        spinners.0.iter_mut().try_for_each(wait_until_it_spins)?;
+        Ok(spinners)
+    }
+}
+
+impl Drop for Spinners {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+        }
+        for child in &mut self.0 {
+            let _ = child.wait();
+        }
+    }
+}
+
+fn wait_until_it_spins(child: &mut Child) -> Result<(), Refusal> {
     let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
         let _ = BufReader::new(stdout).read_line(&mut line);
     }
     if line.trim_end() == READY {
-        return Ok(child);
+        return Ok(());
     }
     let mut words = String::new();
     if let Some(mut stderr) = child.stderr.take() {
         let _ = stderr.read_to_string(&mut words);
     }
-    let _ = child.wait();
     let words = words.trim_end();
     let words = words.strip_prefix("pathem: ").unwrap_or(words);
     Err(Refusal::Ended(words.to_owned()))
@@ -223,52 +245,32 @@ fn start_spinners() -> Result<Child, Refusal> {
 /// # Errors
 /// Why the CPUs are not kept awake.
 pub fn spin() -> Result<(), Refusal> {
-    let own = Pid::from_raw(0);
-    let allowed = sched_getaffinity(own).map_err(|error| Refusal::Thread(error.into()))?;
-    let cpus: Vec<usize> = (0..CpuSet::count())
-        .filter(|&cpu| allowed.is_set(cpu).unwrap_or(false))
-        .collect();
-    if let Some(quota) = quota().filter(|&quota| quota < cpus.len() as f64) {
-        return Err(Refusal::Quota(quota));
-    }
-    lower_group();
-    let (report, reports) = mpsc::channel();
-    for &cpu in &cpus {
-        let report = report.clone();
-        std::thread::Builder::new()
-            .name(format!("spin{cpu}"))
-            .spawn(move || {
-                let prepared = prepare(cpu);
-                let is_ready = prepared.is_ok();
-                let _ = report.send(prepared);
-                if is_ready {
-                    loop {
-                        std::hint::spin_loop();
-                    }
-                }
-            })
-            .map_err(Refusal::Thread)?;
-    }
-    drop(report);
-    for prepared in reports.iter().take(cpus.len()) {
-        prepared.map_err(|error| Refusal::Thread(error.into()))?;
-    }
+    let _spinners = Spinners::start()?;
     println!("{READY}");
     let mut chunk = [0; 64];
     while matches!(io::stdin().read(&mut chunk), Ok(1..)) {}
     Ok(())
 }
 
-/// Ties the calling thread to a CPU, and lets every other thread go first.
-fn prepare(cpu: usize) -> nix::Result<()> {
+/// Spins on one CPU behind everything else, reports that on standard output, and ends with the thread that started it.
+///
+/// # Errors
+/// If the kernel refuses the CPU or the class.
+pub fn spin_on(cpu: usize) -> Result<(), Refusal> {
+    set_pdeathsig(Signal::SIGKILL)?;
     let own = Pid::from_raw(0);
     let mut one = CpuSet::new();
     one.set(cpu)?;
     sched_setaffinity(own, &one)?;
     let parameter = libc::sched_param { sched_priority: 0 };
     // SAFETY: pid 0 is the calling thread, and the parameter outlives the call.
-    Errno::result(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameter) })
-        .map(drop)
+    Errno::result(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameter) })?;
+    // A parent that has ended before no longer reads this: the write fails, and the program with it.
+    println!("{READY}");
+    lower_group();
+    loop {
+        std::hint::spin_loop();
+    }
 }
 
 /// A session of our own with the lowest priority, for kernels that group tasks by session.
@@ -280,7 +282,7 @@ fn lower_group() {
         return;
     }
     // The kernel takes ten changes per second from all ordinary users together.
-    for _ in 0..5 {
+    for _ in 0..50 {
         match fs::write("/proc/self/autogroup", LOWEST_GROUP_PRIORITY) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 std::thread::sleep(Duration::from_millis(110));

@@ -33,7 +33,7 @@ const VERSION: &str = if cfg!(debug_assertions) {
 #[command(version = VERSION)]
 struct Arguments {
     /// Configuration, JSON, schema 1 (docs/design/pathem.md)
-    #[arg(long, value_name = "FILE", required_unless_present_any = ["selftest_loss", "spin"])]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["selftest_loss", "spin", "spin_on"])]
     config: Option<PathBuf>,
     /// Unix socket to create for control: one JSON object per line in and out
     #[arg(long, value_name = "SOCKET")]
@@ -50,9 +50,12 @@ struct Arguments {
     /// Do not keep the CPUs awake; packets may then be 0.1 to 0.5 ms late
     #[arg(long)]
     let_cpus_sleep: bool,
-    /// Only keep the CPUs awake, with an idle-priority thread on each, until standard input ends
+    /// Only keep the CPUs awake, with an idle-priority process on each, until standard input ends
     #[arg(long, exclusive = true)]
     spin: bool,
+    /// Only keep this CPU awake, until the program that started this one ends
+    #[arg(long, value_name = "CPU", exclusive = true)]
+    spin_on: Option<usize>,
     /// Print the indices below N that probability P (0 to 1) loses, as a JSON array, and exit
     #[arg(long, num_args = 3, value_names = ["SEED", "P", "N"], exclusive = true)]
     selftest_loss: Option<Vec<String>>,
@@ -108,7 +111,10 @@ fn main() -> ExitCode {
     let outcome = match &arguments.selftest_loss {
         Some(values) => selftest_loss(values),
         None if arguments.spin => awake::spin().map_err(Failure::from),
-        None => run(&arguments),
+        None => match arguments.spin_on {
+            Some(cpu) => awake::spin_on(cpu).map_err(Failure::from),
+            None => run(&arguments),
+        },
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -33,37 +33,67 @@ impl Drop for Spinner {
     }
 }
 
-/// Fields of each task of a process from the third one on (proc(5), /proc/PID/stat).
-fn tasks(pid: u32) -> Vec<Vec<String>> {
-    let listed = fs::read_dir(format!("/proc/{pid}/task")).expect("tasks");
-    let stat = |path: std::path::PathBuf| fs::read_to_string(path.join("stat")).expect("stat");
-    listed
-        .map(|entry| stat(entry.expect("task").path()))
-        .map(|text| text.rsplit(')').next().expect("fields").to_owned())
-        .map(|fields| fields.split_whitespace().map(str::to_owned).collect())
-        .collect()
+/// Fields of a process from the third one on (proc(5), /proc/PID/stat).
+fn fields(pid: u32) -> Option<Vec<String>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields = text.rsplit(')').next()?.split_whitespace();
+    Some(fields.map(str::to_owned).collect())
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("children");
+    let pids = listed.split_whitespace();
+    pids.map(|pid| pid.parse().expect("process")).collect()
+}
+
+/// Whether it comes true soon.
+fn soon(mut what: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
+        if what() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
+
+fn is_gone(pid: u32) -> bool {
+    fields(pid).is_none_or(|fields| fields[0] == "Z")
 }
 
 #[test]
 fn spins_once_per_cpu_behind_everything_else_until_its_input_ends() {
     let mut spinner = Spinner::start();
-    let child = &mut spinner.0;
+    let started = children(spinner.0.id());
     let cpus = std::thread::available_parallelism().expect("CPUs").get();
-    let policies = tasks(child.id());
-    let idle = policies.iter().filter(|fields| fields[38] == SCHED_IDLE);
-    assert_eq!(idle.count(), cpus);
-    assert_eq!(policies.len(), cpus + 1, "and one that waits for the end");
-    if let Ok(group) = fs::read_to_string(format!("/proc/{}/autogroup", child.id())) {
-        assert!(group.trim_end().ends_with("nice 19"), "{group}");
+    assert_eq!(started.len(), cpus);
+    for &pid in &started {
+        assert_eq!(fields(pid).expect("it runs")[38], SCHED_IDLE);
+        let path = format!("/proc/{pid}/autogroup");
+        let lowest = |group: String| group.trim_end().ends_with("nice 19");
+        assert!(
+            soon(|| fs::read_to_string(&path).map_or(true, lowest)),
+            "{path}"
+        );
     }
-    drop(child.stdin.take());
-    let end = Instant::now() + PATIENCE;
-    while Instant::now() < end {
-        if let Some(status) = child.try_wait().expect("status") {
-            assert!(status.success());
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    panic!("it continues after its standard input has closed");
+    drop(spinner.0.stdin.take());
+    let ended = soon(|| {
+        spinner
+            .0
+            .try_wait()
+            .expect("status")
+            .is_some_and(|status| status.success())
+    });
+    assert!(ended, "it continues after its standard input has closed");
+    assert!(started.into_iter().all(is_gone));
+}
+
+#[test]
+fn what_spins_ends_with_a_program_that_is_killed() {
+    let mut spinner = Spinner::start();
+    let started = children(spinner.0.id());
+    assert!(!started.is_empty());
+    spinner.0.kill().expect("killed");
+    assert!(soon(|| started.iter().all(|&pid| is_gone(pid))));
 }
