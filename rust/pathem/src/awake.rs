@@ -218,7 +218,24 @@ impl Drop for Spinners {
             let _ = child.kill();
         }
         for child in &mut self.0 {
-            let _ = child.wait();
+            while matches!(child.try_wait(), Ok(None)) {
+                raise_groups();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+}
+
+/// Gives sessions of the lowest priority that our children are in an ordinary one: to end, they need a turn.
+///
+/// `/proc` knows them by other numbers than we do where it is not that of our PID namespace.
+fn raise_groups() {
+    let children = fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+    for pid in children.split_whitespace() {
+        let path = format!("/proc/{pid}/autogroup");
+        let lowest = format!("nice {LOWEST_GROUP_PRIORITY}");
+        if fs::read_to_string(&path).is_ok_and(|group| group.trim_end().ends_with(&lowest)) {
+            let _ = fs::write(path, "0");
         }
     }
 }
