@@ -61,7 +61,7 @@ def upshift(*arguments: str, **options: object) -> subprocess.CompletedProcess[s
 
 
 def is_gone(folder: LabFolder, seconds: float = 60.0) -> bool:
-    """Whether the lab ends. If its holder is killed, what keeps the CPUs awake is late on a busy host (docs/design/pathem.md)."""
+    """Whether the lab ends. Without its holder, it takes long on a busy host (docs/design/pathem.md)."""
     return wait_until(lambda: not folder.alive(), seconds=seconds)
 
 
