@@ -107,7 +107,14 @@ def keep_cpus_awake(find_spinner: Callable[[], str] = find_pathem) -> Iterator[C
         yield CpusAwake(method=Method.NONE, reason=f"{refused}; {error.what}")
         return
     with child:
-        yield CpusAwake(method=Method.SPINNERS, reason=refused)
+        try:
+            yield CpusAwake(method=Method.SPINNERS, reason=refused)
+        finally:
+            # It ends what spins, which takes long on a busy host if it is killed.
+            if child.stdin is not None:
+                child.stdin.close()
+            with suppress(PlaceError):
+                child.wait(process.STOP_GRACE_S)
 
 
 def require_idle_driver(path: Path) -> None:
