@@ -196,7 +196,7 @@ class Holder:
             self.save("failed", "the process that started this lab has ended")
             self.leave()
 
-    def leave(self, *_: object) -> NoReturn:
+    def leave(self, code: int = 0) -> NoReturn:
         """Ends this process, and with it the lab.
 
         First the emulator, for up to 1 s: it lets the idle-priority processes end soon, which on a busy host would
@@ -209,7 +209,7 @@ class Holder:
             flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
             while os.waitid(os.P_PID, emulator, flags) is None and time.monotonic() < deadline:
                 time.sleep(0.005)
-        os._exit(0)
+        os._exit(code)
 
     def build(self) -> None:
         """Brings everything up. Raises UpshiftError with a sentence for the user."""
@@ -353,13 +353,13 @@ def main() -> None:
     holder = Holder(LabFolder(options.folder), options.owner_fd, attached=options.attached)
     for number in (signal.SIGTERM, signal.SIGINT):
         # Process 1 ignores signals without a handler. The kernel cleans up after it.
-        signal.signal(number, holder.leave)
+        signal.signal(number, lambda *_: holder.leave())
     try:
         holder.build()
     except UpshiftError as error:
         holder.save("failed", error.sentence())
         say({"failed": error.what, "remedy": error.remedy})
-        raise SystemExit(2) from None
+        holder.leave(2)
     holder.save("ready")
     say({"ready": True})
     null = os.open(os.devnull, os.O_WRONLY)

@@ -108,13 +108,11 @@ impl Failure {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let outcome = match &arguments.selftest_loss {
-        Some(values) => selftest_loss(values),
-        None if arguments.spin => awake::spin().map_err(Failure::from),
-        None => match arguments.spin_on {
-            Some(cpu) => awake::spin_on(cpu).map_err(Failure::from),
-            None => run(&arguments),
-        },
+    let outcome = match (&arguments.selftest_loss, arguments.spin_on) {
+        (Some(values), _) => selftest_loss(values),
+        (_, Some(cpu)) => awake::spin_on(cpu).map_err(Failure::from),
+        _ if arguments.spin => awake::spin().map_err(Failure::from),
+        _ => run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
