@@ -73,9 +73,9 @@ def run_file(
     if options.stop_when:
         campaign = replace(campaign, stop_when=parse_rule(options.stop_when, campaign.comparisons))
     plan = shared_plan(campaign, here)
+    check_free(out)  # first: the journal of a run that has just begun cannot be read yet
     check_plan(plan, out)
     _check_host(plan, here)
-    check_free(out)
     _check_room(plan, here, out)
     with ExitStack() as stack:
         others: Callable[[], Iterable[str]] = tuple
