@@ -163,6 +163,7 @@ def test_the_smallest_topology(tmp_path: Path) -> None:
             "asn = 64496",
             r"field organisation\.o\.asn: 64496 is a reserved AS number .*; use 3000001 or higher",
         ),
+        ("asn = 3000001", "asn = 3000001\nsiblings = [131071]", r"asn: 131071 is a reserved AS number"),
         ("asn = 3000001", "asn = 3000001\nsiblings = [3000001]", r"o\.asn: 3000001 appears twice"),
         ("files =", 'without = ["mptcp"]\nfiles =', r"field server\.0\.without\.0: input should be 'ecn', 'sack'"),
         (

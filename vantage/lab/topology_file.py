@@ -110,8 +110,8 @@ def _check(topology: Topology, where: str) -> None:
 
 
 def _is_reserved(asn: int) -> bool:
-    """Whether it cannot be assigned (RFC 7607: 0, 6793: 23456, 5398, 6996, 7300), or has more than 32 bits."""
-    return not 0 < asn < 4_200_000_000 or asn == 23456 or 64496 <= asn <= 65551
+    """Whether it cannot be assigned (as for `upshift map`, `cdn_mapping.as_path.is_reserved`), or has over 32 bits."""
+    return not 0 < asn < 4_200_000_000 or asn == 23456 or 64496 <= asn <= 131071
 
 
 def _check_server(topology: Topology, server: Server, domains: set[str], require: _Require) -> None:
