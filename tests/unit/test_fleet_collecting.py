@@ -52,7 +52,13 @@ def test_only_a_regular_file_with_its_size_and_hash_is_verified(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("statement", "sound"),
-    [("CREATE TABLE t (x)", True), (ENDLESS, False), ("CREATE VIRTUAL TABLE t USING fts5(x)", False)],
+    [
+        ("CREATE TABLE t (x)", True),
+        (ENDLESS, False),
+        ("CREATE VIRTUAL TABLE t USING fts5(x)", False),
+        ("CREATE TABLE t (x, y as/**/(zeroblob(x)))", False),
+        ("CREATE TABLE t (x, asn, basis, y CHECK (x IN ('a', 'b')))", True),
+    ],
 )
 def test_a_journal_is_a_database_of_tables(tmp_path: Path, statement: str, sound: bool) -> None:
     path = tmp_path / "journal.sqlite"

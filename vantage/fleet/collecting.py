@@ -165,14 +165,16 @@ def is_same(path: Path, file: File) -> bool:
 
 
 _PLAIN = """rootpage > 0 AND (type = 'table' AND sql GLOB 'CREATE TABLE *'
+    AND upper(sql) NOT GLOB '*[^A-Z0-9_]AS[^A-Z0-9_]*'
     OR type = 'index' AND (sql IS NULL OR sql GLOB 'CREATE INDEX *' OR sql GLOB 'CREATE UNIQUE INDEX *'))"""
 """What SQLite itself writes for tables and indexes. The text is the host's: what has another form may be anything, as
-`CREATE/**/VIRTUAL TABLE` is."""
+`CREATE/**/VIRTUAL TABLE` is. A column `AS (expression)` is computed where it is read, by the check already, and one
+call of a function may take months, in which SQLite asks for no deadline."""
 
 
 def is_database(path: Path) -> bool:
     """Whether a file is a sound SQLite database of tables alone: a damaged one would stop what reads all journals of a
-    campaign, and views and virtual tables are programs of the one who wrote them.
+    campaign, and views, virtual tables and computed columns are programs of the one who wrote them.
     """
     deadline = time.monotonic() + CHECK_S
     uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
