@@ -140,6 +140,14 @@ def test_a_host_that_lists_other_captures_each_time_does_not_fill_the_disk(home:
         collect(*job(home, captures=2))
 
 
+def test_a_list_of_values_without_end_is_not_parsed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within its bytes it would become 24 times as many in memory."""
+    (home / "snapshot" / "snapshot.json").write_text(f'{{"files": [{"{}," * 1000}{{}}]}}')
+    monkeypatch.setattr(collecting, "parse_json", None)
+    with pytest.raises(IncompleteError, match=r"A: its snapshot\.json lists more than the plan's 9 captures; look at"):
+        collect(*job(home))
+
+
 def test_an_old_rsync_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = process.Completed(argv=(), returncode=0, stdout="rsync  version 3.2.3  protocol version 31", stderr="")
     monkeypatch.setattr(process, "run", lambda *_, **__: old)

@@ -37,7 +37,7 @@ from core.files.config import build, parse_json, read_json
 from core.files.disk import check_room, free_bytes, parse_size, size_text, take_lock
 from core.system import process
 from core.untrusted import scrub
-from vantage.fleet.offer import CAPTURES, JOURNAL, File, Needs, Offer, judged, refused
+from vantage.fleet.offer import CAPTURES, ENTRIES_BESIDE, JOURNAL, File, Needs, Offer, judged, refused
 
 PLAN, LIST = ".collect/plan.json", "snapshot.json"
 
@@ -218,10 +218,14 @@ def _list(job: Job, needs: Needs, lock: int) -> bytes:
     _rsync(job, "snapshot", [File(path=LIST, bytes=needs.list_bytes, sha256="")], job.staging, lock)
     try:
         with _regular(path) as opened:
-            return opened.read(needs.list_bytes)
+            content = opened.read(needs.list_bytes)
     except OSError:
         most = size_text(needs.list_bytes)
         raise refused(job.host, f"it has no snapshot.json that is a file of at most {most}") from None
+    # Each value of a list has a comma, and empty ones take 24 times their text in memory.
+    if content.count(b",") > 4 * (needs.captures + ENTRIES_BESIDE):
+        raise refused(job.host, f"its snapshot.json lists more than the plan's {needs.captures} captures")
+    return content
 
 
 def _check_count(job: Job, offer: Offer, needs: Needs) -> None:

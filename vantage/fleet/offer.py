@@ -26,6 +26,9 @@ JOURNAL, STATUS, CAPTURES = "journal.sqlite", "status.json", "captures"
 SHARED = frozenset(f"snapshot/{name}" for name in (FILE_NAME, *BESIDE))
 """What snapshots have, but the control machine has of its own."""
 
+ENTRIES_BESIDE = len(SHARED) + 3
+"""Entries of `snapshot.json` beside captures, its own fields counted as one; each has four values."""
+
 SMALL_BYTES = 4_000_000
 """Most bytes of a status, and of a file that is shared."""
 
