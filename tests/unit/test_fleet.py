@@ -462,6 +462,15 @@ def test_a_doctor_that_answers_anything_speaks_against_its_own_host_only(value: 
     assert found["b"] == [] and all(clause.isprintable() for clause in found["a"])
 
 
+def test_what_speaks_against_a_host_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"findings": [{"name": "NAT", "says": "x" * 500, "status": "warn", "campaign": True}] * 1000}
+    told = {"a": HostVerdict(fault=None, result=said)}
+    monkeypatch.setattr("upshift.commands.fleet_hosts.play", lambda *_, **__: told)
+    found = commands.examine(fleet(tmp_path, "a"), "netns", calibrate=False, as_json=False, campaign="week")
+    fault = str(found["a"].fault)
+    assert fault.startswith("NAT: xxx") and 600 < len(fault) <= 6000
+
+
 def test_what_a_host_says_does_nothing_to_a_terminal() -> None:
     said = {"msg": "x", "cmd": ["upshift"], "stderr": "upshift: \x1b]0;owned\x07\x1b[2Jno\u202e" + "x" * 10_000}
     found = verdicts(["a"], [event("runner_on_failed", "a", said), stats(processed={"a": 1}, failures={"a": 1})])

@@ -14,6 +14,7 @@ from core.errors import UsageError
 from core.options import as_command, command_group, own_parameters, parameters_of
 from core.outreach import opt_out
 from core.terminal import show_progress as progress_display
+from core.untrusted import scrub
 from upshift import fleet_report
 from vantage.fleet import runs
 from vantage.fleet.examined import campaigns_beside, clock_faults, lacks
@@ -27,6 +28,9 @@ Name = Annotated[
 ]
 OPT_OUTS = "campaign_opt_out", "the file of opt-outs on this machine, even if it is empty"
 """The variable that every run needs, and what it is."""
+
+_MOST_AGAINST = 6000
+"""Most characters of what speaks against a host, which has said most of it: a doctor has about twenty findings."""
 
 app = command_group(
     "Vantage points on many hosts, by Ansible (extra fleet). Hosts are those of the inventory's group vantage."
@@ -221,7 +225,9 @@ def examine(
     for name, document in documents.items() if campaign else ():
         against[name] += [f"the campaign {other} runs there" for other in campaigns_beside(document, campaign)]
     return {
-        name: replace(verdict, fault="; ".join(against[name])) if against.get(name) and not verdict.fault else verdict
+        name: replace(verdict, fault=scrub("; ".join(against[name]), most=_MOST_AGAINST))
+        if against.get(name) and not verdict.fault
+        else verdict
         for name, verdict in verdicts.items()
     }
 
