@@ -499,6 +499,8 @@ def test_ssh_gives_up_on_a_host_in_time() -> None:
     said = (runs.files() / "ansible.cfg").read_text()
     assert "\ntimeout = 15\n" in said and "host_key_checking = True" in said
     assert "-o ConnectTimeout=15 -o ServerAliveInterval=10 -o ServerAliveCountMax=3" in said
+    quick = runs._QUICK["ANSIBLE_SSH_ARGS"]
+    assert all("-o ForwardAgent=no -o ForwardX11=no " in arguments for arguments in (said, quick)), "no host has a key"
     assert (
         runs.environment(runs.files(), Path("h"))["ANSIBLE_HOST_KEY_CHECKING"] == "True"
     )  # not ansible-runner's False

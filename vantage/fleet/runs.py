@@ -49,8 +49,8 @@ elsewhere: Ansible hands SIGTERM on to its workers, which are in sessions of the
 
 _QUICK = {
     "ANSIBLE_TIMEOUT": "8",
-    "ANSIBLE_SSH_ARGS": "-o ControlMaster=no -o ControlPath=none -o ConnectTimeout=8 -o ServerAliveInterval=4 "
-    "-o ServerAliveCountMax=2",
+    "ANSIBLE_SSH_ARGS": "-o ForwardAgent=no -o ForwardX11=no -o ControlMaster=no -o ControlPath=none "
+    "-o ConnectTimeout=8 -o ServerAliveInterval=4 -o ServerAliveCountMax=2",
 }
 """Environment of tasks that only look: without shared connections, as one to a host that is gone hangs for 30 s."""
 
