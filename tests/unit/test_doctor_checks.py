@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from vantage.doctor.checks import CheckStatus, campaign_can_run, examine, lab_can_run, smallest_window_scale
 from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ServerFacts, UplinkFacts
-from vantage.doctor.gather import PROBES
+from vantage.doctor.gather import PROBES, _existing
 from vantage.linux.cpu import CpusAwake, Method, Wakeups
 
 GOOD = Facts(
@@ -154,3 +156,18 @@ def test_clients_of_one_reason_are_told_together() -> None:
 )
 def test_the_least_window_scale_of_a_buffer(buffer_bytes: int, scale: int) -> None:
     assert smallest_window_scale(buffer_bytes) == scale
+
+
+def test_the_disk_of_a_folder_that_a_user_may_not_enter_is_that_of_one_above(tmp_path: Path) -> None:
+    """Root's doctor on a vantage point looks as the service's user, who may not see into root's folders."""
+    within = tmp_path / "private" / "within"
+    within.mkdir(parents=True)
+    within.parent.chmod(0)
+    user = os.geteuid()
+    try:
+        if user == 0:
+            os.seteuid(65534)
+        assert tmp_path.is_relative_to(_existing(within)) or _existing(within) == within.parent
+    finally:
+        os.seteuid(user)
+        within.parent.chmod(0o700)

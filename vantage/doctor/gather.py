@@ -154,9 +154,9 @@ def _words(name: str) -> tuple[str, ...]:
 
 
 def _existing(path: Path) -> Path:
-    """The path, or its nearest parent that exists."""
+    """The path, or its nearest parent that exists and that this user may see."""
     path = path.absolute()
-    while not path.exists() and path != path.parent:
+    while not os.path.exists(path) and path != path.parent:  # noqa: PTH110 - Path.exists raises where it may not look
         path = path.parent
     return path
 
