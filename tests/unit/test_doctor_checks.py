@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from core.errors import LabError
 from vantage.doctor.checks import CheckStatus, campaign_can_run, examine, lab_can_run, smallest_window_scale
 from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ServerFacts, UplinkFacts
 from vantage.doctor.gather import PROBES, _existing
+from vantage.linux import state_folder
 from vantage.linux.cpu import CpusAwake, Method, Wakeups
 
 GOOD = Facts(
@@ -171,3 +173,17 @@ def test_the_disk_of_a_folder_that_a_user_may_not_enter_is_that_of_one_above(tmp
     finally:
         os.seteuid(user)
         within.parent.chmod(0o700)
+
+
+def test_a_folder_of_a_user_who_is_gone_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root's runtime folder belongs to the service's user, whom somebody has removed."""
+    if os.geteuid() == 0:
+        os.chown(tmp_path, 3_999_999, -1)
+    monkeypatch.setattr(state_folder, "ROOTS", tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(state_folder.pwd, "getpwuid", {}.__getitem__)
+    for name in ("UPSHIFT_STATE_DIR", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    assert state_folder.service_user() is None
+    with pytest.raises(LabError, match="belongs to another user; set UPSHIFT_STATE_DIR to a folder that you own"):
+        state_folder.state_directory()

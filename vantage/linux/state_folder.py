@@ -9,6 +9,7 @@ import os
 import pwd
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from core.errors import LabError
@@ -48,8 +49,12 @@ def state_directory() -> Path:
 
 
 def service_user() -> pwd.struct_passwd | None:
-    """The user to whom root's folder belongs, if we are root and that is another; None with UPSHIFT_STATE_DIR."""
+    """The user to whom root's folder belongs, if we are root and that is another; None with UPSHIFT_STATE_DIR, or where
+    that user is gone.
+    """
     if os.geteuid() != 0 or os.environ.get("UPSHIFT_STATE_DIR") or not ROOTS.is_dir():
         return None
     owner = ROOTS.lstat().st_uid
-    return pwd.getpwuid(owner) if owner else None
+    with suppress(KeyError):
+        return pwd.getpwuid(owner) if owner else None
+    return None
