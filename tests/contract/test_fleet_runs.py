@@ -63,6 +63,14 @@ AWAY = """
 """
 
 
+LOCK = """
+- hosts: vantage
+  gather_facts: false
+  tasks:
+    - ansible.builtin.import_role: {name: vantage, tasks_from: lock}
+"""
+
+
 @pytest.fixture(autouse=True)
 def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of playbooks, and a state folder, instead of Upshift's own."""
@@ -140,21 +148,40 @@ def test_a_host_that_was_not_provisioned_is_left_as_it_is(ours: Path, tmp_path: 
     """Nor one that another control machine has, or whose record of what was there before cannot be read."""
     (ours / "playbooks" / "away.yml").write_text(AWAY)
     (ours / "playbooks" / "roles").symlink_to(ours / "roles")
-    names = ("fresh", "taken", "damaged")
+    names = ("fresh", "left", "taken", "damaged")
     for name in names:
         (tmp_path / name).mkdir()
+    (tmp_path / "left" / "lock").write_text(f"bob@desk (process {2**22 + 1}, machine abcd1234)\n")
     (tmp_path / "taken" / "lock").write_text("alice@laptop\n")
     (tmp_path / "damaged" / "record").mkdir()
     hosts: dict[str, object] = {name: {**LOCAL, "ansible_become": False} for name in names}
     variables = {
         f"vantage_{what}_file": f"{tmp_path}/{{{{ inventory_hostname }}}}/{what}" for what in ("lock", "record")
     }
-    task = runs.Task(playbook="away", variables={**variables, "vantage_control": "bob@desk"})
+    bob = f"bob@desk (process {os.getpid()}, machine abcd1234)"
+    task = runs.Task(playbook="away", variables={**variables, "vantage_control": bob})
     found = runs.on_hosts(task, inventory(tmp_path, hosts), names, progress=None)
-    assert (found["fresh"].fault, found["fresh"].changed) == (None, 0)
-    assert [path.name for path in (tmp_path / "fresh").iterdir()] == ["lock"]
+    for name in ("fresh", "left"):
+        assert (found[name].fault, found[name].changed) == (None, 0)
+        assert [path.read_text() for path in (tmp_path / name).iterdir()] == [f"{bob}\n"], "the lock"
     assert "is being provisioned or torn down by alice@laptop: wait" in str(found["taken"].fault)
     assert "directory" in str(found["damaged"].fault), found["damaged"]
+
+
+@pytest.mark.soak
+def test_a_host_that_always_has_an_ended_process_of_ours_is_asked_twice(ours: Path, tmp_path: Path) -> None:
+    """It answers whatever it is asked: that the lock belongs to a process of this machine that has ended."""
+    (ours / "playbooks" / "lock.yml").write_text(LOCK)
+    (ours / "playbooks" / "roles").symlink_to(ours / "roles")
+    here = "bob@desk (process {}, machine abcd1234)"
+    answer, program = {"changed": False, "rc": 3, "stdout": here.format(2**22 + 1)}, tmp_path / "program"
+    program.write_text(f"#!/bin/sh\necho x >>{tmp_path}/asked\necho {shlex.quote(json.dumps(answer))}\n")
+    program.chmod(0o755)
+    host = {"ansible_connection": "local", "ansible_python_interpreter": str(program), "ansible_become": False}
+    task = runs.Task(playbook="lock", variables={"vantage_control": here.format(os.getpid())})
+    found = runs.on_hosts(task, inventory(tmp_path, {"a": host}), ["a"], progress=None)
+    assert "is being provisioned or torn down by bob@desk" in str(found["a"].fault)
+    assert (tmp_path / "asked").read_text() == "x\nx\n"
 
 
 @cells("until", every=["6 h", ""], quick=["6 h"])
