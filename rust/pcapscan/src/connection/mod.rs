@@ -294,8 +294,17 @@ impl Connection {
             });
             side.last_retransmission_ns = now_ns;
         }
-        if segment.len > 0 {
-            let new_bytes = segment.len - truth.again.min(segment.len);
+        // Neither a duplicate nor the byte of a keep-alive is data that was sent, nor what is out of the window.
+        let is_sent = matches!(
+            truth.class,
+            TrueClass::New | TrueClass::Retransmission | TrueClass::Reordered
+        );
+        if segment.len > 0 && is_sent {
+            let new_bytes = if truth.was_missing {
+                segment.len - truth.again
+            } else {
+                0
+            };
             self.note_response(direction, segment.len, new_bytes, truth.was_missing, now_ns);
             let is_again = truth.class == TrueClass::Retransmission;
             self.note_congestion(direction, is_again || datagram.ecn & 3 == CE);

@@ -161,13 +161,17 @@ mod tests {
     struct Path {
         writer: Writer,
         next: [u32; 2],
+        id: u16,
     }
 
     impl Path {
         /// The handshake begins at 0; its SYN-ACK comes after `syn_rtt` ms.
         fn new(syn_rtt: u64) -> Self {
-            let (writer, next) = (Writer::default(), [1000, 5000]);
-            let mut path = Self { writer, next };
+            let mut path = Self {
+                writer: Writer::default(),
+                next: [1000, 5000],
+                id: 0,
+            };
             path.segment(0, true, 0x02, 0);
             path.segment(syn_rtt, false, 0x12, 0);
             path.next = [1001, 5001];
@@ -176,6 +180,7 @@ mod tests {
         }
 
         fn segment(&mut self, at: u64, from_client: bool, flags: u16, len: u16) {
+            self.id += 1;
             let [seq, ack] = match (from_client, self.next) {
                 (true, next) => next,
                 (false, [client, server]) => [server, client],
@@ -188,7 +193,7 @@ mod tests {
                 flags,
                 window: 60_000,
                 len,
-                id: 0,
+                id: self.id,
                 timestamps: None,
             });
             self.next[usize::from(!from_client)] += u32::from(len);
@@ -238,6 +243,20 @@ mod tests {
             }
             assert_eq!(path.answer(), (150, 251, 6 * 1448), "{control}");
         }
+    }
+
+    #[test]
+    fn what_is_captured_twice_and_keep_alives_are_no_data() {
+        let mut path = requested(RTT, 200);
+        path.flight(150);
+        path.next[0] -= 1;
+        path.data(170, true, 1); // a keep-alive: one byte before the next
+        for (at, back) in [(250, 0), (250, 1), (251, 0), (252, 2)] {
+            path.id -= back;
+            path.next[1] -= u32::from(back) * 1448;
+            path.data(at, false, 1448);
+        }
+        assert_eq!(path.answer(), (150, 251, 4 * 1448));
     }
 
     #[test]
