@@ -146,7 +146,8 @@ impl Truth {
         let tsval = segment.options.timestamps.map(|(value, _)| value);
         let stamp = Stamp::new(id, tsval, packet);
         let (start, end) = (segment.seq, segment.seq.wrapping_add(space));
-        let is_repeat = self.has_last_id && id.is_some_and(|id| id == self.last_id && id != 0);
+        let is_newest = |id| self.has_last_id && id == self.last_id || self.newest.id() == Some(id);
+        let is_repeat = id.is_some_and(|id| id != 0 && is_newest(id));
         let verdict = if !self.has_high || (start == self.high && !segment.any(flag::SYN)) {
             self.advance(end, stamp);
             Verdict {

@@ -13,6 +13,13 @@ fn data(seq: u32, len: u32, tsval: u32) -> Segment<'static> {
     segment
 }
 
+fn syn(seq: u32) -> Segment<'static> {
+    Segment {
+        flags: flag::SYN | flag::ACK,
+        ..data(seq, 0, 1)
+    }
+}
+
 fn feed(packets: &[(u32, Option<u16>, u32)]) -> Vec<TrueClass> {
     let mut truth = Truth::default();
     packets
@@ -136,6 +143,24 @@ fn bytes_sent_again_are_counted_once_each() {
     assert_eq!(
         truth.segment(&data(0x7000_0000, 1, 6), None, 1, 2, 0).class,
         TrueClass::OutOfWindow
+    );
+}
+
+#[test]
+fn a_syn_and_data_before_an_ack_may_be_captured_twice() {
+    let mut truth = Truth::default();
+    let (first, data, ack) = (syn(0), data(1, 10, 2), data(11, 0, 2));
+    let packets = [(&first, 7), (&first, 7), (&data, 8), (&ack, 9), (&data, 8)];
+    let classes = packets.map(|(segment, id)| truth.segment(segment, Some(id), 1, 0, 0).class);
+    assert_eq!(
+        classes,
+        [
+            TrueClass::New,
+            TrueClass::Duplicate,
+            TrueClass::New,
+            TrueClass::None,
+            TrueClass::Duplicate
+        ]
     );
 }
 
