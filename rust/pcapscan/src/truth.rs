@@ -85,11 +85,21 @@ pub struct Evidence {
     pub time: u32,
 }
 
+/// Data, SYN or FIN that was not sent before.
+const NEW: Verdict = Verdict {
+    class: TrueClass::New,
+    again: 0,
+    was_missing: true,
+};
+
 /// State of one direction.
 #[derive(Debug, Default)]
 pub struct Truth {
     high: u32,
     has_high: bool,
+    /// Number of the SYN before the data, if it was captured, and of another SYN.
+    isn: Option<u32>,
+    other_isn: Option<u32>,
     newest: Stamp,
     last_seq: u32,
     last_len: u32,
@@ -149,12 +159,11 @@ impl Truth {
         let is_newest = |id| self.has_last_id && id == self.last_id || self.newest.id() == Some(id);
         let is_repeat = id.is_some_and(|id| id != 0 && is_newest(id));
         let verdict = if !self.has_high || (start == self.high && !segment.any(flag::SYN)) {
-            self.advance(end, stamp);
-            Verdict {
-                class: TrueClass::New,
-                again: 0,
-                was_missing: true,
+            if !self.has_high && segment.any(flag::SYN) {
+                self.isn = Some(start);
             }
+            self.advance(end, stamp);
+            NEW
         } else if is_repeat && (start, segment.len) == (self.last_seq, self.last_len) {
             Verdict::nothing(TrueClass::Duplicate)
         } else {
@@ -223,6 +232,24 @@ impl Truth {
         now_ns: i64,
         rtt_ns: i64,
     ) -> Verdict {
+        if let Some(isn) = self.isn {
+            // Two servers, or one that forgot the first SYN: which SYN-ACK holds is told by the first data.
+            if segment.any(flag::SYN) && start != isn {
+                let is_again = self.other_isn.replace(start) == Some(start);
+                return if is_again {
+                    Verdict::nothing(TrueClass::Retransmission)
+                } else {
+                    NEW
+                };
+            }
+            let near = |isn: u32| distance(start, isn).unsigned_abs();
+            if let Some(other) = self.other_isn
+                && self.high == isn.wrapping_add(1)
+                && near(other) < near(isn)
+            {
+                (self.isn, self.high) = (Some(other), other.wrapping_add(1));
+            }
+        }
         let far = distance(start, self.high);
         if !(-LARGEST_WINDOW..=LARGEST_WINDOW).contains(&far) {
             return Verdict::nothing(TrueClass::OutOfWindow);
@@ -234,12 +261,10 @@ impl Truth {
                 opened_ns: now_ns,
                 opener: stamp,
             });
+        }
+        if far >= 0 {
             self.advance(end, stamp);
-            return Verdict {
-                class: TrueClass::New,
-                again: 0,
-                was_missing: true,
-            };
+            return NEW;
         }
         if segment.len == 1 && far == -1 && !segment.any(flag::SYN | flag::FIN) {
             return Verdict::nothing(TrueClass::KeepAlive);

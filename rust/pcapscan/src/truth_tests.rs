@@ -165,6 +165,44 @@ fn a_syn_and_data_before_an_ack_may_be_captured_twice() {
 }
 
 #[test]
+fn of_two_syn_acks_the_one_holds_that_the_data_continues() {
+    let first = 1000u32;
+    for other in [
+        first + 5_000_000,
+        first.wrapping_sub(5_000_000),
+        first.wrapping_add(1 << 31),
+    ] {
+        for held in [first, other] {
+            let mut truth = Truth::default();
+            let mut class = |segment| truth.segment(&segment, None, 1, 0, 0).class;
+            let syns = [first, other, first, other].map(|isn| class(syn(isn)));
+            assert_eq!(
+                syns,
+                [
+                    TrueClass::New,
+                    TrueClass::New,
+                    TrueClass::Retransmission,
+                    TrueClass::Retransmission
+                ]
+            );
+            let at = |offset: u32| data(held.wrapping_add(1 + offset), 100, 2);
+            let classes = [at(100), at(200), at(0), at(300)].map(&mut class);
+            let expected = [
+                TrueClass::New,
+                TrueClass::New,
+                TrueClass::Reordered,
+                TrueClass::New,
+            ];
+            assert_eq!(classes, expected);
+            for isn in [first, other] {
+                class(syn(isn));
+            }
+            assert_eq!(truth.missing_bytes(), 0);
+        }
+    }
+}
+
+#[test]
 fn holes_split_and_stay_bounded() {
     let mut truth = Truth::default();
     truth.segment(&data(0, 10, 1), None, 1, 0, 0);
