@@ -61,3 +61,43 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Packet, Writer};
+    use crate::{Capture, Engine, Record, Settings};
+    use std::io::Cursor;
+
+    #[test]
+    fn a_syn_ack_accepts_what_the_syn_requested_that_it_answers() {
+        // A retransmitted SYN without ECN, as the kernel's tcp_ecn_fallback makes it.
+        for (echo, accepted) in [(1, true), (1001, false)] {
+            let mut writer = Writer::default();
+            for (time_ns, flags, timestamps) in [
+                (1, 0xc2, (1, 0)),
+                (1_000_000_001, 0x02, (1001, 0)),
+                (1_050_000_001, 0x52, (9, echo)),
+            ] {
+                let from_client = flags & 0x10 == 0;
+                writer.packet(&Packet {
+                    time_ns,
+                    from_client,
+                    seq: if from_client { 1000 } else { 5000 },
+                    ack: if from_client { 0 } else { 1001 },
+                    flags,
+                    window: 60_000,
+                    len: 0,
+                    id: 0,
+                    timestamps: Some(timestamps),
+                });
+            }
+            let bytes = Cursor::new(writer.bytes().to_vec());
+            let mut capture = Capture::from_reader(Box::new(bytes)).unwrap();
+            let mut engine = Engine::new(Settings::default());
+            engine.run(&mut capture, &mut (), u64::MAX);
+            let record = Record::new(engine.connections().next().unwrap(), false);
+            assert_eq!(record.ecn_accepted, Some(accepted));
+            assert_eq!(record.ecn_fallback, Some(true));
+        }
+    }
+}

@@ -179,13 +179,18 @@ impl Ecn {
         };
         let classic_answer = |flags: u16| flags & ECN == flag::ECE && flags & flag::AE == 0;
         let last_syn = handshake.last_syn_flags;
+        // By its TSecr; the last one where that tells nothing.
+        let answered_syn = match handshake.answers_first {
+            Some(true) => handshake.syn_flags,
+            _ => last_syn,
+        };
         let syn = handshake.syn_ns.map(|_| handshake.syn_flags);
         let answer = handshake.syn_ack_ns.map(|_| handshake.syn_ack_flags);
-        let is_accurate = accurate_requested(last_syn) && answer.is_some_and(accurate_answer);
+        let is_accurate = accurate_requested(answered_syn) && answer.is_some_and(accurate_answer);
         Self {
             requested: syn.map(requested),
             accepted: answer
-                .map(|flags| requested(last_syn) && (classic_answer(flags) || is_accurate)),
+                .map(|flags| requested(answered_syn) && (classic_answer(flags) || is_accurate)),
             accurate_requested: syn.map(accurate_requested),
             accurate_accepted: answer.map(|_| is_accurate),
             fallback: syn.map(|flags| requested(flags) && !requested(last_syn)),
