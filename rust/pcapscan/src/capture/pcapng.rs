@@ -13,8 +13,8 @@ const INTERFACE: u32 = 1;
 const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
-/// Block types without packets that Wireshark numbers as frames: systemd journal, sysdig events.
-const OTHER_FRAMES: [u32; 5] = [9, 0x204, 0x208, 0x216, 0x221];
+/// Block types without packets that Wireshark numbers as frames: systemd journal, sysdig events, custom blocks.
+const OTHER_FRAMES: [u32; 7] = [9, 0x204, 0x208, 0x216, 0x221, 0xbad, 0x4000_0bad];
 /// A section may describe many interfaces, a hostile file endlessly many.
 const MOST_INTERFACES: usize = 65_536;
 
@@ -273,5 +273,29 @@ enum Step {
 impl Step {
     fn cut(inside: &str) -> Self {
         Self::Cut(format!("the file ends inside {inside}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Cursor;
+
+    #[test]
+    fn custom_blocks_are_frames_as_for_wireshark() {
+        let block = |kind: u32, body: [u8; 16]| {
+            let length = 28u32.to_le_bytes();
+            [&kind.to_le_bytes()[..], &length, &body, &length].concat()
+        };
+        let mut section = [0; 16];
+        section[..4].copy_from_slice(&[0x4d, 0x3c, 0x2b, 0x1a]);
+        let kinds = [0xbad, 5, 0x4000_0bad].map(|kind| block(kind, [0; 16]));
+        let bytes = [block(SECTION_HEADER, section), kinds.concat()].concat();
+        let mut window = Window::new(Box::new(Cursor::new(bytes)));
+        let mut pcapng = Pcapng::default();
+        for _ in 0..2 {
+            assert!(matches!(pcapng.next_record(&mut window), Next::Other));
+        }
+        assert!(matches!(pcapng.next_record(&mut window), Next::End));
     }
 }
