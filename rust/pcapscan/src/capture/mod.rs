@@ -117,12 +117,6 @@ impl Capture {
             Format::Cut => Next::Cut("the file ends before its first packet".into()),
         }
     }
-
-    /// Bytes of the (decompressed) file that were passed so far.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.window.consumed()
-    }
 }
 
 fn read_up_to(source: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {

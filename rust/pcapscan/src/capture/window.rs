@@ -14,7 +14,6 @@ pub struct Window {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    consumed: u64,
 }
 
 impl Window {
@@ -26,7 +25,6 @@ impl Window {
             buffer: vec![0; CHUNK],
             start: 0,
             end: 0,
-            consumed: 0,
         }
     }
 
@@ -81,7 +79,6 @@ impl Window {
     #[inline]
     pub fn consume(&mut self, count: usize) {
         self.start += count;
-        self.consumed += count as u64;
         debug_assert!(self.start <= self.end);
     }
 
@@ -114,12 +111,6 @@ impl Window {
             }
         }
     }
-
-    /// Bytes that were passed so far.
-    #[must_use]
-    pub fn consumed(&self) -> u64 {
-        self.consumed
-    }
 }
 
 #[cfg(test)]
@@ -136,7 +127,6 @@ mod tests {
         assert!(window.ensure(200_000).unwrap());
         assert_eq!(window.bytes()[..200_000], bytes[10..200_010]);
         assert!(window.skip(299_985).unwrap());
-        assert_eq!(window.consumed(), 299_995);
         assert!(window.ensure(5).unwrap());
         assert!(!window.ensure(6).unwrap());
         assert!(!window.skip(6).unwrap());
