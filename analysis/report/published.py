@@ -75,12 +75,15 @@ class CongestionRow:
 
 
 def congestion(data: Dataset) -> list[CongestionRow]:
-    """One row per configuration over TCP, in the campaign's order, warm-ups left out."""
+    """One row per configuration over TCP, in the campaign's order, warm-ups left out; also of one without ok downloads,
+    as a quirk may leave none."""
     groups: dict[str, list[Record]] = {}
     for record in data.records:
         d = record.download
-        if d.transport == Transport.TCP and d.outcome == Outcome.OK and not record.is_warmup:
-            groups.setdefault(d.configuration, []).append(record)
+        if d.transport == Transport.TCP and not record.is_warmup:
+            members = groups.setdefault(d.configuration, [])
+            if d.outcome == Outcome.OK:
+                members.append(record)
     return [_congestion_row(name, groups[name]) for name in sorted(groups, key=data.design.rank)]
 
 

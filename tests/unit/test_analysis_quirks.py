@@ -257,6 +257,13 @@ def test_unequal_budgets_censor_quic_after_15_s_and_tcp_after_45_s() -> None:
     assert "bounds" in changed["aioquic vs BL"]
     assert moved(world(), "unequal-budgets") == {}
 
+    def slow_configuration(arguments: dict[str, Any]) -> None:
+        arguments |= {"last_byte_s": 50.0, "budget_s": 60.0} if arguments["configuration"] == "BL" else {}
+
+    # No download of BL is left whose retransmissions count.
+    changed = moved(world(slow_configuration), "unequal-budgets", metric=Metric.TIME)
+    assert {"downloads", "retransmissions", "ece"} < changed["configuration BL"]
+
 
 def test_dropped_timeouts_move_rows_with_censored_downloads_only() -> None:
     cut = {"outcome": "censored", "failure": "time_budget"}
