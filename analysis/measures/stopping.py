@@ -66,6 +66,8 @@ def stoppings(dataset: Dataset, *, unproven: bool) -> list[StoppingOutcome]:
         rule = {Quantity(name): float(width) for name, width in entry["rule"].items()}
         runs = dataset.downloads.runs
         chosen = (runs.folder == index) & runs.vantage.are(vantage)
+        # Other folders may have other comparisons.
+        ruled = {one["name"] for one in entry.get("comparisons", ())} or {comparison.name for comparison in effects}
         rows.append(
             StoppingOutcome(
                 vantage=vantage,
@@ -73,7 +75,11 @@ def stoppings(dataset: Dataset, *, unproven: bool) -> list[StoppingOutcome]:
                 reached=entry["reached"] is True,
                 recorded_runs=int(entry["recorded_runs"]),
                 planned_runs=int(entry["planned_runs"]),
-                rows=tuple(_row(comparison, downloads.speed_ups(comparison, chosen), rule) for comparison in effects),
+                rows=tuple(
+                    _row(comparison, downloads.speed_ups(comparison, chosen), rule)
+                    for comparison in effects
+                    if comparison.name in ruled
+                ),
             )
         )
     return rows
@@ -125,6 +131,7 @@ def _entries(environment: Mapping[str, Any] | None) -> Iterator[tuple[str, Mappi
         try:
             {Quantity(name): float(width) for name, width in entry["rule"].items()}
             int(entry["recorded_runs"]), int(entry["planned_runs"]), entry["reached"]
+            {one["name"] for one in entry.get("comparisons", ())}
         except (AttributeError, KeyError, TypeError, ValueError):
             continue
         yield str(vantage), entry

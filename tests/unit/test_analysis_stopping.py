@@ -56,6 +56,15 @@ def test_rejected_downloads_are_no_steps(tmp_path: Path) -> None:
     assert stopping_cells([found])[1][3:] == ["[0.000, ∞]", "[0.00, 1.00]", "no"]
 
 
+def test_comparisons_of_another_folder_are_no_part_of_the_rule(tmp_path: Path) -> None:
+    told(tmp_path / "a", rows(20), comparisons=[{"name": "WS vs BL"}])
+    others = [make_download(configuration=name, vantage="SFO") for name in ("BL", "ECN")]
+    write_campaign(tmp_path / "b", others, comparisons=[Comparison.of("ECN", "BL")])
+    (found,) = stoppings(dataset.load([tmp_path / "a", tmp_path / "b"]), unproven=False)
+    assert [row.comparison for row in found.rows] == ["WS vs BL"]
+    assert "would be wider" not in stopping_sentences([found])[0]
+
+
 def test_a_plan_that_ended_first(tmp_path: Path) -> None:
     (found,) = told(tmp_path, rows(9), reached=False, recorded_runs=90)
     assert stopping_sentences([found]) == [
@@ -66,7 +75,9 @@ def test_a_plan_that_ended_first(tmp_path: Path) -> None:
     assert not found.early and len(stopping_sentences([found])) == 1
 
 
-@pytest.mark.parametrize("damage", [{"rule": {"mean": 1}}, {"rule": 5}, {"recorded_runs": "x"}, {"reached": None}])
+@pytest.mark.parametrize(
+    "damage", [{"rule": {"mean": 1}}, {"rule": 5}, {"recorded_runs": "x"}, {"reached": None}, {"comparisons": 1}]
+)
 def test_a_damaged_environment_is_no_traceback(tmp_path: Path, damage: dict[str, Any]) -> None:
     found = told(tmp_path, rows(3), **damage)
     assert found == [] or not found[0].reached
