@@ -15,7 +15,7 @@ import numpy as np
 
 from analysis.measures.columns import Floats
 from analysis.measures.folders import Design
-from analysis.measures.pairs import Pairs, Samples, pair, ratios
+from analysis.measures.pairs import Pairs, Samples, cost_bounds, pair, ratios
 from analysis.measures.rows import Median
 from analysis.measures.speedup import summary_of
 from core.domain import Comparison, Role, Transport
@@ -126,13 +126,12 @@ def _over_median(samples: Samples, names: Sequence[str]) -> Mapping[str, Pairs]:
     """Each configuration's time over the median of all, in the runs that have a time of each."""
     rows = np.stack([samples.rows_of(name) for name in names])
     runs = np.flatnonzero(((rows >= 0) & (samples.excluded.codes[rows] < 0)).all(axis=0))
-    rows = rows[:, runs]
-    low, high = samples.low[rows], samples.high[rows]
-    middle = _middle(low), _middle(high)
+    times = cost_bounds(samples, *rows[:, runs])
+    middle = [_middle(np.stack(ends)) for ends in zip(*times, strict=True)]
     present, domain = np.unique(samples.domain.codes[runs], return_inverse=True)
     over_all = {}
-    for index, name in enumerate(names):
-        ratio = ratios(middle, (low[index], high[index]))
+    for name, time in zip(names, times, strict=True):
+        ratio = ratios((middle[0], middle[1]), time)
         over_all[name] = Pairs(low=ratio[0], high=ratio[1], domain=domain.astype(np.int64), domains=len(present))
     return over_all
 

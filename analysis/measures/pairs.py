@@ -253,17 +253,21 @@ def _why_not(samples: Samples, runs: Ints, sides: Mapping[str, Codes]) -> tuple[
 
 
 def _pairs(samples: Samples, domain: Codes, config: Codes, vs: Codes) -> Pairs:
-    costs = [(samples.low[rows], samples.high[rows]) for rows in (config, vs)]
-    if samples.at_byte is not None:
-        # Both were cut: at the same byte, or one of them at its time budget, before it had so many bytes.
-        cut = (costs[0][0] < costs[0][1]) & (costs[1][0] < costs[1][1])
-        costs = [
-            (low, np.where(cut & samples.at_byte[rows], low, high))
-            for (low, high), rows in zip(costs, (config, vs), strict=True)
-        ]
-    low, high = ratios(*costs)
+    low, high = ratios(*cost_bounds(samples, config, vs))
     code, domains = _present(domain, len(samples.domain.names))
     return Pairs(low=low, high=high, domain=code, domains=domains, config=config, vs=vs)
+
+
+def cost_bounds(samples: Samples, *sides: Codes) -> list[tuple[Floats, Floats]]:
+    """Lower and upper bounds of the costs of downloads that are compared, an element of each side per run."""
+    costs = [(samples.low[rows], samples.high[rows]) for rows in sides]
+    if samples.at_byte is None:
+        return costs
+    # All were cut: at the same byte, or some at their time budgets, before they had so many bytes.
+    cut = np.all([low < high for low, high in costs], axis=0)
+    return [
+        (low, np.where(cut & samples.at_byte[rows], low, high)) for (low, high), rows in zip(costs, sides, strict=True)
+    ]
 
 
 def _larger(samples: Samples, config: Codes) -> Iterator[tuple[str, Ints]]:

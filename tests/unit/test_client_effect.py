@@ -41,7 +41,12 @@ DOMAINS, QUIC_FACTOR, NOISE = 12, 0.9, 0.003
 
 
 def campaign(
-    folder: Path, *, clients: tuple[str, ...] = tuple(CLIENTS), cut: tuple[str, ...] = (), **slower: float
+    folder: Path,
+    *,
+    clients: tuple[str, ...] = tuple(CLIENTS),
+    cut: tuple[str, ...] = (),
+    failure: str = "time_budget",
+    **slower: float,
 ) -> dataset.Dataset:
     """A campaign in which QUIC takes 0.9 of TCP's time, and some clients a factor more than that; the first three of
     four downloads of those in `cut` run into their budgets at the end."""
@@ -54,7 +59,7 @@ def campaign(
                 time_s = (1 + index / 10) * factor * float(rng.lognormal(0, NOISE))
                 changes = {"domain": f"d{index}.example", "iteration": iteration, "position": position + 1}
                 if name in cut and iteration < 4:
-                    changes |= {"outcome": "censored", "failure": "time_budget", "budget_s": time_s}
+                    changes |= {"outcome": "censored", "failure": failure, "budget_s": time_s}
                 quic = {"transport": "quic", "tls_s": None} if http == "3" else {}
                 rows.append(
                     make_download(
@@ -114,6 +119,11 @@ def test_a_client_of_which_only_a_bound_is_known_is_the_slowest(tmp_path: Path) 
     # If two are cut, or one that may also be in the middle, nobody knows which is the slowest.
     for number, cut in enumerate((("aioquic", "quiche"), ("curl-h3",))):
         assert Effect.RANGE not in {what for what, _ in effects(campaign(tmp_path / f"{number}", cut=cut, quiche=1.1))}
+
+
+def test_downloads_that_end_at_the_same_byte_are_as_good_as_whole_ones(tmp_path: Path) -> None:
+    whole = effects(campaign(tmp_path / "a", aioquic=1.1))
+    assert effects(campaign(tmp_path / "b", cut=tuple(CLIENTS), failure="byte_budget", aioquic=1.1)) == whole
 
 
 def test_a_run_without_one_of_the_clients_has_no_median_of_clients(tmp_path: Path) -> None:
