@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from analysis.captures.connection import Connection
+from analysis.captures.kpis import nanoseconds_between
 
 
 class Limiter(StrEnum):
@@ -138,12 +139,10 @@ def _client_cpu(connection: Connection, rounds: Sequence[_Round]) -> tuple[float
 
 def _base_rtt_ns(connection: Connection) -> int | None:
     """The smallest round-trip time: of the handshake or, of TCP, by timestamps."""
-    start_ns = connection.opened_ns
     end_ns = connection.quic_server_initial_ns if connection.protocol == "quic" else connection.syn_ack_ns
-    rtts_ns = [] if start_ns is None or end_ns is None else [end_ns - start_ns]
-    if connection.client.rtt_ts_min_ns is not None and connection.client.rtt_ts_count:
-        rtts_ns.append(connection.client.rtt_ts_min_ns)
-    return min(rtts_ns, default=None)
+    handshake_ns = nanoseconds_between(connection.opened_ns, end_ns)
+    later_ns = connection.client.rtt_ts_min_ns if connection.client.rtt_ts_count else None
+    return min((rtt_ns for rtt_ns in (handshake_ns, later_ns) if rtt_ns is not None), default=None)
 
 
 def _rounds(connection: Connection) -> list[_Round]:

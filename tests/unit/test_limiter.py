@@ -71,6 +71,14 @@ def test_without_an_answer_it_is_unknown(empty: Connection) -> None:
     assert (verdict.limiter, dict(verdict.shares)) == (Limiter.UNKNOWN, {})
 
 
+def test_a_clock_that_was_set_back_in_the_handshake_tells_no_round_trip(empty: Connection) -> None:
+    window = answer(empty, [70_000] * 10, near_window=0.9)
+    verdict = judge(replace(window, syn_ack_ns=-5 * MS))
+    assert verdict.limiter is Limiter.RECEIVE_WINDOW and "RTT" not in verdict.evidence
+    slow = replace(quic(answer(empty, [60_000] * 10)), quic_window=1_000_000)
+    assert judge(replace(slow, quic_server_initial_ns=-5 * MS)).limiter is Limiter.SENDER
+
+
 def test_a_window_limits_where_there_is_no_queue(empty: Connection) -> None:
     window = answer(empty, [60_000] * 10, near_window=0.9)
     assert judge(window).limiter is Limiter.RECEIVE_WINDOW
