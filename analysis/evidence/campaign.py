@@ -115,7 +115,7 @@ def inspect_campaign(
             inspection wrote.
     """
     with open_journals(folder) as journals, folder_lock(folder, remedy="inspect a copy"):
-        if len({journal.meta("plan_hash") for journal in journals.values()} - {None}) > 1:
+        if len({journal.meta("plan_hash") for journal in journals.values()}) > 1:
             remedy = "keep one campaign per folder"
             raise UsageError("its vantage points have different plans", where=str(folder), remedy=remedy)
         lie = captures or OnDisk(folder.absolute())

@@ -256,7 +256,7 @@ _BESIDE_BYTES = 100_000
 
 @contextlib.contextmanager
 def open_journals(folder: Path) -> Iterator[Mapping[str, JournalReader]]:
-    """Vantage point -> its journal, open for reading, in order of name.
+    """Vantage point -> its journal, open for reading, in order of name; none without a plan, which a kill may leave.
 
     Raises:
         UsageError: the folder holds no journal, or one that cannot be read.
@@ -272,8 +272,10 @@ def open_journals(folder: Path) -> Iterator[Mapping[str, JournalReader]]:
         journals: dict[str, JournalReader] = {}
         try:
             for path in paths:
-                journals[path.parent.name] = JournalReader(path)
-                stack.callback(journals[path.parent.name].close)
+                journal = JournalReader(path)
+                stack.callback(journal.close)
+                if not journal.is_empty:
+                    journals[path.parent.name] = journal
             yield journals
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:  # what it began to write is gone by now

@@ -80,6 +80,8 @@ def take(folder: Path) -> Snapshot:
         PlaceError: another snapshot of it is being made; the disk is full.
     """
     with open_journals(folder) as journals, _only_one(folder):
+        if not journals:
+            raise UsageError("its journals have no plan yet", where=str(folder), remedy="run `upshift run` again")
         known = {file.path: file for file in _earlier(folder)}
         home = folder / FOLDER
         captures: list[Copied] = []
@@ -126,7 +128,7 @@ def free(folder: Path, verified: Path, *, sha256: str | None = None) -> Freed:
                 file, there = arrived.get(name), folder / name
                 if file is None or not there.exists() or _described(folder, there, arrived) != file:
                     continue
-                if not journal.is_empty and journal.captures.knows(name):
+                if journal.captures.knows(name):
                     journal.captures.drop(name)  # first in the journal, so that a kill never makes it a lost one
                     there.unlink(missing_ok=True)
                     count, size = count + 1, size + file.bytes

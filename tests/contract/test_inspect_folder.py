@@ -375,6 +375,9 @@ def test_folders_that_are_not_one_campaign_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=rf"{other}: it holds another plan than {one}; name folders of one campaign"):
         link_together([one, other], out)
     assert not out.exists(), "nothing was changed"
+    (tmp_path / "killed" / "vantage" / "SGP").mkdir(parents=True)
+    (tmp_path / "killed" / "vantage" / "SGP" / "journal.sqlite").touch()  # before its plan was in it
+    link_together([one, tmp_path / "killed"], tmp_path / "both")
     with pytest.raises(UsageError, match=rf"{same}/vantage/MUC: this is already there; use another --out"):
         link_together([one], same)
     shutil.move(other / "vantage/SFO", one / "vantage/SFO")

@@ -22,7 +22,7 @@ from core.domain import Configuration, Disturbance, Download, Failure, Outcome, 
 from core.errors import IncompleteError, PlaceError, UsageError
 from core.files import schemas, store
 from core.files.disk import folder_lock
-from core.files.journal import environment, open_journals
+from core.files.journal import JournalReader, environment, open_journals
 from core.system.place import FlowCount, Suitability
 from downloader import clients
 from downloader.campaign.plan import PlannedRun
@@ -343,14 +343,18 @@ def test_the_journals_of_a_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_journal_that_was_never_filled_has_nothing(tmp_path: Path) -> None:
-    folder = tmp_path / "vantage" / "A"
+def test_a_journal_that_was_never_filled_is_none(tmp_path: Path) -> None:
+    """Neither its campaign nor its plan are others than those of the folder's vantage points."""
+    folder = tmp_path / "vantage" / "B"
     folder.mkdir(parents=True)
     (folder / "journal.sqlite").touch()  # killed before the plan was in it
     with open_journals(tmp_path) as journals:
-        assert list(journals["A"].downloads()) == []
-        assert list(journals["A"].superseded()) == []
-        assert journals["A"].recorded_runs() == 0 and environment(journals)["plan_sha256"] is None
+        assert not journals and environment(journals)["vantage_points"] == {}
+    opened(tmp_path / "vantage" / "A").close()
+    with open_journals(tmp_path) as journals:
+        assert list(journals) == ["A"] and environment(journals)["plan_sha256"] == "h"
+    with contextlib.closing(JournalReader(folder / "journal.sqlite")) as journal:
+        assert journal.meta("plan_hash") is None and not journal.document("campaign")
 
 
 def test_a_damaged_journal_is_one_sentence(tmp_path: Path) -> None:

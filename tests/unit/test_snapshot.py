@@ -227,3 +227,18 @@ def test_a_host_in_the_place_of_another_goes_on_from_what_was_collected(tmp_path
     with closing(JournalReader(new / "vantage/A/journal.sqlite")) as reader:
         assert len({one.domain for one in reader.downloads()}) == 2
     assert not list((new / "vantage/A").glob(".*")), "no temporary file stays"
+
+
+def test_a_journal_without_a_plan(tmp_path: Path) -> None:
+    """A kill while the journals of two vantage points were made: the second is none, and no other plan's."""
+    with closing(Journal.open(tmp_path / "vantage" / "A", runs(), plan_hash=PLAN)):
+        pass
+    empty = tmp_path / "vantage" / "B" / "journal.sqlite"
+    empty.parent.mkdir()
+    empty.touch()
+    taken = snapshot.take(tmp_path)
+    assert taken.plan_sha256 == PLAN and [file.path for file in taken.files] == ["snapshot/vantage/A/journal.sqlite"]
+    assert snapshot.free(tmp_path, tmp_path / "snapshot" / "snapshot.json").captures == 0
+    (tmp_path / "vantage" / "A" / "journal.sqlite").unlink()
+    with pytest.raises(UsageError, match=rf"{tmp_path}: its journals have no plan yet; run `upshift run`"):
+        snapshot.take(tmp_path)
