@@ -156,6 +156,8 @@ def restore(folder: Path, collected: Path, vantage: str, *, plan_sha256: str | N
     with disk.whole_file(target) as part:
         shutil.copyfile(collected, part)
         with contextlib.closing(Journal(part)) as journal:
+            if journal.is_empty:
+                raise UsageError("this journal has no plan", where=str(collected), remedy="collect it again")
             if plan_sha256 not in (None, journal.meta("plan_hash")):
                 raise another_plan(collected, [])
             journal.captures.drop_all()

@@ -242,3 +242,10 @@ def test_a_journal_without_a_plan(tmp_path: Path) -> None:
     (tmp_path / "vantage" / "A" / "journal.sqlite").unlink()
     with pytest.raises(UsageError, match=rf"{tmp_path}: its journals have no plan yet; run `upshift run`"):
         snapshot.take(tmp_path)
+
+
+def test_a_journal_without_a_plan_is_not_restored(tmp_path: Path) -> None:
+    (tmp_path / "collected.sqlite").touch()
+    answer = upshift("snapshot", tmp_path / "out", "--restore", tmp_path / "collected.sqlite", "--here", "A")
+    assert answer.returncode == 2 and "collected.sqlite: this journal has no plan; collect it again" in answer.stderr
+    assert not (tmp_path / "out" / "vantage" / "A" / "journal.sqlite").exists()
