@@ -25,7 +25,7 @@ from typing import Any
 
 from core.domain import Disturbance, Download, VoidReason
 from core.errors import UsageError
-from core.files.journal import FILE_NAME, SCHEMA, JournalReader
+from core.files.journal import FILE_NAME, SCHEMA, JournalReader, open_journals
 from downloader.campaign.plan import PlannedRun
 from downloader.limits import budget, captures
 from downloader.limits.budget import Reserved, Spent
@@ -276,26 +276,24 @@ _MOST_NAMED = 6
 
 
 def check_folder(plan: SharedPlan, out: Path) -> None:
-    """Raises UsageError if the folder has results of another plan, or of a vantage point that is not in it."""
-    known = {path.parent.name: path for path in sorted(out.glob(f"vantage/*/{FILE_NAME}"))}
-    if unknown := sorted(known.keys() - set(plan.vantage_points)):
+    """Raises UsageError if the folder has results of another plan, or of a vantage point that is not in it.
+
+    Of fields that changed, the error names some. A journal that cannot be read is an error, too (`open_journals`).
+    """
+    known = {path.parent.name for path in out.glob(f"vantage/*/{FILE_NAME}")}
+    if unknown := sorted(known - set(plan.vantage_points)):
         raise UsageError(
             f"this folder has results of other vantage points ({', '.join(unknown)})",
             where=str(out),
             remedy="name the same vantage points, or use another --out",
         )
-    for path in known.values():
-        with contextlib.closing(JournalReader(path)) as journal:
-            check_journal(journal, plan)
-
-
-def check_journal(journal: JournalReader, plan: SharedPlan) -> None:
-    """Raises UsageError, which names the fields that changed, if a journal is of another plan."""
-    if journal.is_empty:
+    if not known:
         return
-    changed = list(_changes(journal, plan))
-    if changed or journal.meta("plan_hash") != plan.digest:
-        raise another_plan(journal.path.parent, changed)
+    with open_journals(out) as journals:
+        for journal in journals.values():
+            changed = list(_changes(journal, plan))
+            if changed or journal.meta("plan_hash") != plan.digest:
+                raise another_plan(journal.path.parent, changed)
 
 
 def another_plan(folder: Path, changed: list[str]) -> UsageError:

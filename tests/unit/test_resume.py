@@ -140,3 +140,15 @@ def test_a_lab_that_was_changed_is_another_plan(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=re.escape("targets (1 new, 1 gone)")):
         check_folder(planned(tmp_path, lab=LAB.replace("www.plain", "www.other")), out)
     close(opened(planned(tmp_path, lab=LAB, iterations=4), out))  # a longer campaign in the same lab goes on
+
+
+def test_a_damaged_journal_is_one_sentence(tmp_path: Path) -> None:
+    plan, out = planned(tmp_path), tmp_path / "out"
+    close(opened(plan, out))
+    path = out / "vantage" / "MUC" / "journal.sqlite"
+    data = path.read_bytes()
+    path.write_bytes(data[:8192] + b"x" * (len(data) - 8192))
+    with pytest.raises(UsageError, match=rf"{out}: a journal cannot be read \(database disk image is malformed"):
+        check_folder(plan, out)
+    path.write_bytes(b"")  # killed before its plan was in it
+    check_folder(plan, out)
