@@ -27,7 +27,17 @@ from core.system.signals import Notifier
 from core.untrusted import scrub
 from downloader.control import metrics
 from downloader.control.metrics import Endpoint
-from downloader.control.status import FILE_NAME, Activity, BudgetUse, DiskUse, Fault, Status, VantagePoint, read_status
+from downloader.control.status import (
+    ENDED,
+    FILE_NAME,
+    Activity,
+    BudgetUse,
+    DiskUse,
+    Fault,
+    Status,
+    VantagePoint,
+    read_status,
+)
 from downloader.schedule.schedule import State
 
 INTERVAL_S = 5.0
@@ -348,10 +358,11 @@ def _eta_s(progress: Counts, rate_per_s: float, activity: Activity, now: float) 
 
 
 def _together(parts: Sequence[Activity], now: float) -> Activity:
-    """What the campaign does, from what its vantage points do."""
+    """What the campaign does, from what its vantage points do; those that have ended wait for the others."""
+    working = [part for part in parts if part.state not in ENDED]
     for state in _ORDER:
-        if first := [part for part in parts if part.state is state]:
+        if first := [part for part in working if part.state is state]:
             return replace(first[0], since=min(part.since for part in first))
-    if not parts:
-        return Activity(state=State.RUNNING, reason="starting", since=now)
-    return min(parts, key=lambda part: float("inf") if part.until is None else part.until)
+    if not working:
+        return Activity(state=State.RUNNING, reason="ending" if parts else "starting", since=now)
+    return min(working, key=lambda part: float("inf") if part.until is None else part.until)

@@ -226,10 +226,14 @@ def _work(
             worker = Worker(session, places[name], journals[name], runs[name], turns=turns, disk=disk)
             worker.work()
             ended_by[name] = worker.ended_by
+            if worker.ended_by is None:
+                reporter.vantage_point(name).does(State.DONE, "")
         except StoppedError:
             pass
         except BaseException as error:
             errors.append(error)
+            reporter.error(f"{name}: {error}")
+            reporter.vantage_point(name).does(State.FAILED, str(error))
         finally:
             reporter.vantage_point(name).finished()
             ended[name].set()

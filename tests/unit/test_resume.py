@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from core.errors import UsageError
+from core.domain.download import Counts
+from core.errors import PlaceError, UsageError
 from core.system import process
 from core.system.process import Completed
 from downloader.campaign.campaign import load
 from downloader.control import stop_pause
 from downloader.control.reporter import Reporter
+from downloader.control.status import Status
 from downloader.execution import run
 from downloader.execution.engine import Session
 from downloader.execution.journal import Journal, check_folder, earlier_iterations
 from downloader.execution.run import _open_journals
+from downloader.schedule.schedule import State
 from downloader.schedule.slots import SharedPlan
 from upshift.shared_plan import shared_plan
 from vantage.lab.topology_file import SHIPPED
@@ -80,6 +84,47 @@ def test_a_stop_that_is_asked_for_while_journals_open_holds(tmp_path: Path, monk
         session = Session(plan=plan, out=out, progress=None, reporter=reporter)  # type: ignore[arg-type]
         assert run.run_campaign(session, places).ended_by == stop_pause.STOP  # type: ignore[arg-type]
     assert asked == [False, True]
+
+
+def test_a_vantage_point_that_has_ended_leaves_the_word_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is done, one has failed and says so at once, the third is paused: so the campaign is."""
+    seen: list[Status] = []
+
+    class Stub:
+        ended_by = None
+
+        def __init__(self, session: Session, place: str, *_: object, **__: object) -> None:
+            self._name, self._reporter = place, session.reporter
+
+        def work(self) -> None:
+            report = self._reporter.vantage_point(self._name)
+            report.does(State.RUNNING, "www.near.example")
+            if self._name == "lost":
+                raise PlaceError("tcpdump ended")
+            if self._name == "waits":
+                report.does(State.PAUSED, "upshift pause")
+                for _ in range(300):
+                    seen.append(self._reporter.status())
+                    others = [seen[-1].vantage_points[name].activity.state for name in ("done", "lost")]
+                    if State.RUNNING not in others:
+                        break
+                    time.sleep(0.01)
+
+    monkeypatch.setattr(run, "Worker", Stub)
+    names = ("done", "lost", "waits")
+    with Reporter(tmp_path, campaign="c") as reporter:
+        reporter.begin(plan_sha256="x", versions={}, counts=dict.fromkeys(names, Counts()))
+        session = Session(plan=planned(tmp_path), out=tmp_path, progress=None, reporter=reporter)  # type: ignore[arg-type]
+        with pytest.raises(PlaceError, match="tcpdump ended"):
+            run._work(session, dict.fromkeys(names, ()), dict.fromkeys(names), dict(zip(names, names, strict=True)))  # type: ignore[arg-type]
+        last = reporter.status()
+    told = {name: part.activity.state for name, part in seen[-1].vantage_points.items()}
+    assert told == {"done": State.DONE, "lost": State.FAILED, "waits": State.PAUSED}
+    assert seen[-1].activity.state is State.PAUSED and not seen[-1].ended
+    assert seen[-1].last_error is not None and seen[-1].last_error.what == "lost: tcpdump ended"
+    assert last.activity.state is State.RUNNING, "the process has not ended yet"
 
 
 def order(journals: dict[str, Journal]) -> list[tuple[int, int, str, str]]:
