@@ -230,9 +230,10 @@ class Spent:
         return self._db.execute(
             # NOT INDEXED: by row id, whatever else is known.
             "SELECT domain, network, SUM(bytes) FROM spent NOT INDEXED JOIN runs ON number = run"
-            " WHERE spent.rowid > ? AND spent.rowid <= ? AND ended >= ? AND began < ? AND (run, attempt) != (?, ?)"
-            " GROUP BY domain, network",
-            (after, until, self._midnight, self._midnight + DAY_S, *without),
+            " WHERE spent.rowid > ? AND spent.rowid <= ? AND (run, attempt) != (?, ?)"
+            # Where the clock was set back meanwhile, an attempt ended before it began.
+            " AND MAX(began, ended) >= ? AND MIN(began, ended) < ? GROUP BY domain, network",
+            (after, until, *without, self._midnight, self._midnight + DAY_S),
         )
 
 

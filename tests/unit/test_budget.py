@@ -153,6 +153,15 @@ def test_an_attempt_over_midnight_counts_on_both_days(open_account: Any) -> None
     assert totals == [1000, 1000, 0]
 
 
+def test_an_attempt_counts_though_the_clock_was_set_back_over_midnight(open_account: Any) -> None:
+    account = open_account(campaign(), ASN)
+    (run,) = account.plan
+    account.begin(run, MIDNIGHT + 5)
+    account.interrupt(run, 1000, MIDNIGHT - 20)
+    totals = [account.journal.spent.totals(now).campaign for now in (MIDNIGHT - 10, MIDNIGHT + 10, MIDNIGHT + DAY_S)]
+    assert totals == [1000, 1000, 0]
+
+
 def test_each_vantage_point_has_its_share(open_account: Any) -> None:
     account = open_account(campaign(**{"as": 3 * NEEDED}), ASN, SIBLING, vantage_points=3)
     first, second = account.plan
