@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from core.domain import Download, Target
+from core.domain import Download, Target, TargetKey
 from core.errors import UsageError
 from core.files.disk import size_text
 from core.reach import unmapped
@@ -264,8 +264,8 @@ class BudgetGate(Gate):
         tell: Callable[[str, str, int, int], object] = lambda *_: None,
     ) -> None:
         self._campaign, self._spent, self._count, self._tell = campaign, spent, vantage_points, tell
-        self._addresses: dict[str, str] = {}
-        """Domain -> its last address, which may be in another network than the crawl's, where its AS is not known."""
+        self._addresses: dict[TargetKey, str] = {}
+        """Target -> its last address, which may be in another network than the crawl's, where its AS is not known."""
         self._totals: Totals | None = None
         self._cut: Cut | None = None
 
@@ -276,7 +276,7 @@ class BudgetGate(Gate):
         if self._totals is None:
             self._totals = self._spent.totals(now)
             self._tell_all(self._totals)
-        address = self._addresses.get(run.target.domain, run.target.server_ip)
+        address = self._addresses.get(run.target.key, run.target.server_ip)
         network = network_of(run.target, address)
         why = self._refusal(run.target, network, self._totals)
         return None if why is None else Wait(State.WAITING_FOR_BUDGET, why, day_start(now) + DAY_S)
@@ -289,7 +289,7 @@ class BudgetGate(Gate):
         network = network_of(run.target, address)
         if run.target.asn is not None or network is None:
             return
-        self._addresses[run.target.domain] = address
+        self._addresses[run.target.key] = address
         why = self._refusal(run.target, network, self._spent.totals(now, without=(run.number, attempt)))
         self._cut = None if why is None else Cut(why)
 

@@ -196,6 +196,19 @@ def test_without_an_as_the_network_counts_as_soon_as_it_is_known(open_account: A
     assert account.ask(second, NOON + 4) is not None
 
 
+def test_of_two_targets_of_a_domain_only_the_one_whose_network_is_used_up_rests(open_account: Any) -> None:
+    one, two = (Target(domain="c.example", url=f"https://{n}.c.example/f", size_bytes=1_000_000) for n in "ab")
+    account = open_account(campaign(**{"as": NEEDED}), one, two)
+    first, second = account.plan
+    attempt = account.begin(first, NOON)
+    assert account.resolve(first, attempt, "192.0.2.7", NOON) is None
+    account.interrupt(first, NEEDED, NOON + 1)
+    attempt = account.begin(second, NOON + 2)
+    assert account.resolve(second, attempt, "198.51.100.7", NOON + 2) is None
+    account.interrupt(second, 0, NOON + 3)
+    assert account.ask(first, NOON + 4) is not None and account.ask(second, NOON + 4) is None
+
+
 @pytest.mark.parametrize(
     ("target", "address", "network"),
     [
