@@ -6,7 +6,7 @@ import ipaddress
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.domain import Download, Failure
@@ -15,6 +15,7 @@ from core.files.journal import JournalReader, open_journals
 from core.outreach.lists import domain_of
 from core.reach import is_allowed
 from core.untrusted import host_and_port, scrub
+from downloader.campaign.campaign import Order
 from downloader.limits.budget import AccountEntry, Spent
 
 _AS = re.compile(r"(?:AS)?([0-9]{1,10})", re.IGNORECASE)
@@ -51,13 +52,14 @@ class Fetched:
     network: str | None
     """AS of the target, or the /24 or /48 of the server."""
     server_ip: str
+    """In the published order, in which each download has its own, those of who asks, separated by spaces."""
     began: float
     """Unix time."""
     ended: float
     ip_bytes: int
     """Both directions."""
     exact: bool
-    """False: the attempt was killed, and `ip_bytes` is the worst case."""
+    """False: `ip_bytes` is the most that it can be, as the attempt was killed, or had servers of others, too."""
     requests: tuple[RecordedRequest, ...]
     """Those that are recorded; a kill may have hit another one. Of those that an opt-out ended, the first, which may
     have run: the others sent nothing."""
@@ -106,14 +108,16 @@ def fetched(selects: Selection, folders: Iterable[Path]) -> Iterator[Fetched]:
     for folder in folders:
         with open_journals(folder) as journals:
             for vantage, journal in journals.items():
-                if journal.is_empty:
-                    continue
-                agent = journal.document("campaign").get("user_agent", "")
+                campaign = journal.document("campaign")
+                agent, has_several = campaign.get("user_agent", ""), campaign.get("order") == Order.PUBLISHED
                 try:
                     for entry in Spent(journal.db).entries():
-                        if entry.address is not None and selects(entry):
+                        servers = _servers(journal, entry, has_several=has_several)
+                        asked = [server for server in servers if selects(replace(entry, address=server))]
+                        if asked:
                             time.gmtime(entry.began), time.gmtime(entry.ended)
-                            yield _fetched(str(folder), vantage, agent, journal, entry, entry.address)
+                            whole = len(asked) == len(servers)
+                            yield _fetched(str(folder), vantage, agent, journal, entry, asked, whole=whole)
                 except _NO_ROWS as error:
                     raise UsageError(
                         f"this journal's rows make no sense ({type(error).__name__}: {scrub(str(error))})",
@@ -122,21 +126,37 @@ def fetched(selects: Selection, folders: Iterable[Path]) -> Iterator[Fetched]:
                     ) from None
 
 
+def _servers(journal: JournalReader, entry: AccountEntry, *, has_several: bool) -> list[str]:
+    """The servers of an attempt. The account has the last one; in the published order each download has its own."""
+    if entry.address is None:
+        return []
+    downloads = journal.attempt(entry.run, entry.attempt) if has_several else []
+    return list(dict.fromkeys([*(one.server_ip for one in downloads if one.server_ip is not None), entry.address]))
+
+
 def _fetched(
-    folder: str, vantage: str, agent: str, journal: JournalReader, entry: AccountEntry, address: str
+    folder: str,
+    vantage: str,
+    agent: str,
+    journal: JournalReader,
+    entry: AccountEntry,
+    servers: list[str],
+    *,
+    whole: bool,
 ) -> Fetched:
+    sent = _sent(journal.attempt(entry.run, entry.attempt))
     return Fetched(
         folder=folder,
         vantage=vantage,
         user_agent=agent,
         url=entry.url,
         network=entry.network,
-        server_ip=address,
+        server_ip=" ".join(servers),
         began=entry.began,
         ended=entry.ended,
         ip_bytes=entry.ip_bytes,
-        exact=entry.settled,
-        requests=tuple(map(_request, _sent(journal.attempt(entry.run, entry.attempt)))),
+        exact=entry.settled and whole,
+        requests=tuple(_request(one) for one in sent if whole or one.server_ip in servers),
     )
 
 

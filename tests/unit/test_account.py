@@ -92,6 +92,23 @@ def test_what_was_fetched(campaign: Path) -> None:
     assert (killed.ip_bytes, killed.exact, killed.requests) == (5_000_000, False, ())
 
 
+def test_in_the_published_order_each_download_has_a_server_of_its_own(campaign: Path) -> None:
+    """The account has the last one alone; the bytes of the others are in its sum."""
+    with closing(sqlite3.connect(campaign / "vantage" / "MUC" / "journal.sqlite")) as db, db:
+        about = json.dumps({"user_agent": AGENT, "order": "published"})
+        db.execute("UPDATE meta SET value = ? WHERE key = 'campaign'", (about,))
+        db.execute("UPDATE downloads SET record = json_set(record, '$.server_ip', '198.51.100.9')")
+        db.execute(
+            "UPDATE downloads SET record = json_set(record, '$.server_ip', '203.0.113.5')"
+            " WHERE plan IN (SELECT id FROM plan WHERE run = 1 ORDER BY id LIMIT 2)"
+        )
+    (one,) = fetched(parse("203.0.113.0/24"), [campaign])
+    assert (one.server_ip, one.exact, len(one.requests)) == ("203.0.113.5", False, 2)
+    (one,) = fetched(parse("d1.example"), [campaign])
+    assert (one.server_ip, one.exact) == ("203.0.113.5 198.51.100.9", True)
+    assert [request.configuration for request in one.requests] == list(CONFIGURATIONS)
+
+
 def test_what_a_power_cut_took_with_its_capture_stays_a_worst_case(campaign: Path) -> None:
     before = list(fetched(parse("AS64500"), [campaign]))
     with closing(Journal.open(campaign / "vantage" / "MUC", plan(3), plan_hash="h")) as journal:
