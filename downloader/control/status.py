@@ -190,7 +190,7 @@ def _rows(status: Status, now: float) -> Iterator[tuple[str, str]]:
     yield "updated", f"{span(max(now - status.written_at, 0))} ago, {utc(status.written_at)}"
     yield "downloads", _progress(status.progress)
     if status.progress.causes:
-        yield "causes", _listed(status.progress.causes)
+        yield "causes", ", ".join(f"{cause} {count:,}" for cause, count in status.progress.causes.items())
     if not status.ended:
         eta = "" if status.eta_s is None else f", {span(status.eta_s)} left ({utc(now + status.eta_s)})"
         yield "rate", f"{status.rate_per_s:.2f}/s in the last hour{eta}"
@@ -203,7 +203,7 @@ def _rows(status: Status, now: float) -> Iterator[tuple[str, str]]:
         whose = budget.whose if len(status.vantage_points) == 1 else f"{budget.vantage}, {budget.whose}"
         yield "budget", f"{whose}: {size_text(budget.used_bytes)} of {size_text(budget.limit_bytes)} today"
     if status.disk is not None:
-        yield "disk", _disk(status)
+        yield "disk", _disk(status.disk)
     if status.beside:
         yield "beside", f"shared this host with {', '.join(status.beside)}: slots and budgets were for each alone"
     yield "plan", f"{status.plan_sha256[:12]}, process {status.pid} since {utc(status.started_at)}"
@@ -239,14 +239,7 @@ def _times(status: Status) -> str:
     )
 
 
-def _listed(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
-
-
-def _disk(status: Status) -> str:
-    disk = status.disk
-    if disk is None:
-        return ""
+def _disk(disk: DiskUse) -> str:
     free = f"{size_text(disk.free_bytes)} free"
     if disk.used_bytes is None:
         return free
