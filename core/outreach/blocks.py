@@ -55,13 +55,13 @@ class Blocked:
 
 def read_blocked(path: Path) -> Blocked:
     """A block list: one domain or prefix a line, `#` begins a comment. Raises UsageError with the first wrong line."""
-    blocked, wrong = _parsed(read_text(path, most_bytes=MOST_BYTES))
+    blocked, wrong = parse_blocked(read_text(path, most_bytes=MOST_BYTES))
     if wrong:
-        raise _fault(path, wrong)
+        raise first_fault(path, wrong)
     return blocked
 
 
-def _parsed(text: str) -> tuple[Blocked, list[tuple[int, str]]]:
+def parse_blocked(text: str) -> tuple[Blocked, list[tuple[int, str]]]:
     """What the lines say, and number and text of those that say nothing."""
     domains, prefixes, wrong = set(), set(), []
     for number, line in enumerate(text.splitlines(), 1):
@@ -81,7 +81,8 @@ def _parsed(text: str) -> tuple[Blocked, list[tuple[int, str]]]:
     return Blocked(frozenset(domains), frozenset(prefixes)), wrong
 
 
-def _fault(path: Path, wrong: Sequence[tuple[int, str]]) -> UsageError:
+def first_fault(path: Path, wrong: Sequence[tuple[int, str]]) -> UsageError:
+    """The error for the first of the lines that say nothing."""
     number, entry = wrong[0]
     others = f" (the first of {len(wrong):,} such lines)" if len(wrong) > 1 else ""
     return UsageError(
@@ -154,10 +155,10 @@ class BlockLists:
         """What a list says now."""
         try:
             # A letter that is not UTF-8 spoils its line only.
-            blocked, wrong = _parsed(read_bytes(path, most_bytes=MOST_BYTES).decode("utf-8-sig", "replace"))
+            blocked, wrong = parse_blocked(read_bytes(path, most_bytes=MOST_BYTES).decode("utf-8-sig", "replace"))
             if not wrong:
                 return blocked
-            self._complain(_fault(path, wrong))
+            self._complain(first_fault(path, wrong))
             return Blocked(before.domains | blocked.domains, before.prefixes | blocked.prefixes)
         except UsageError as error:
             self._complain(error)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 from core.errors import PlaceError, UsageError
 from core.files import disk
 from core.files.config import read_text
-from core.outreach.blocks import HOST_LIST, MOST_BYTES, read_blocked
+from core.outreach.blocks import HOST_LIST, MOST_BYTES, first_fault, parse_blocked, read_blocked
 
 CONFIRMED = HOST_LIST.with_name("opt-out.json")
 """Which list of a control machine this host has, since when, and in which boot."""
@@ -51,13 +50,10 @@ def checked(entries: Sequence[str]) -> list[str]:
             raise UsageError(
                 f"{entry!r} is neither a domain nor a prefix", where="ADD", remedy="see: docs/use/fleet.md"
             )
-    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
-        file.write("".join(f"{entry}\n" for entry in unique))
-        file.flush()
-        try:
-            read_blocked(Path(file.name))
-        except UsageError as error:
-            raise UsageError(error.what.partition(": ")[2], where="ADD", remedy=error.remedy) from None
+    _, wrong = parse_blocked("\n".join(unique))
+    if wrong:
+        error = first_fault(Path("ADD"), wrong)
+        raise UsageError(error.what.partition(": ")[2], where="ADD", remedy=error.remedy)
     return unique
 
 
