@@ -115,6 +115,20 @@ def ending(url: str) -> str:
     return suffix.lower() if dot and stem and len(suffix) <= 8 else ""
 
 
+FILE_ENDINGS = (
+    ("iso", "img", "dmg", "mp4", "webm", "mov", "mkv", "avi", "m4v", "zip", "gz", "xz", "bz2", "tgz", "7z", "rar",
+     "exe", "msi", "pkg", "deb", "rpm", "apk", "tar", "zst"),
+    ("pdf", "ppt", "pptx", "mp3", "ogg", "wav", "flac", "m4a", "epub", "tif", "tiff", "psd", "csv", "json", "xml"),
+    ("gif", "png", "jpg", "jpeg", "webp", "avif", "bmp", "doc", "docx", "xls", "xlsx", "wasm",
+     "aac", "aiff", "appimage", "bin", "br", "cab", "dll", "flv", "glb", "h5", "heic", "heif", "ipa", "jar", "lz4",
+     "lzma", "mid", "mobi", "mpeg", "mpg", "nc", "ods", "odt", "ogv", "opus", "pbf", "pps", "ps", "rtf", "ts", "tsv",
+     "txt", "txz", "vtt", "whl", "wmv", "z"),
+    ("js", "mjs", "svg", "css", "woff", "woff2", "ttf", "otf", "ico"),
+)  # fmt: skip
+"""Extensions of files, those that tend to be large first; the third group has all of which little is known. Python's
+own table differs from version to version: .deb is in that of 3.14, and so is .php."""
+
+
 _CONTACT = re.compile(r"[^\s@<>:]+@([A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)|https?://([^\s/:?#>]+\.[^\s/:?#>]+)")
 MOST_CONTACT = 400
 """Longest contact [characters]: a user agent around it fits into the 512 bytes that the prober takes."""

@@ -11,7 +11,7 @@ import lxml.etree  # type: ignore[import-untyped]
 import lxml.html  # type: ignore[import-untyped]
 
 from core.outreach.lists import domain_of
-from core.untrusted import ending, url_fault
+from core.untrusted import FILE_ENDINGS, ending, url_fault
 
 MAX_LINKS = 2_000
 """Most links of one page that are considered."""
@@ -35,14 +35,7 @@ _PAGE_ATTRIBUTES = {"a": ("href",), "area": ("href",), "iframe": ("src",), "fram
 _PAGE_ENDINGS = frozenset(
     ("", "htm", "html", "xhtml", "shtml", "php", "php5", "asp", "aspx", "jsp", "jspx", "cfm", "do")
 )
-_LARGE_FIRST = (
-    ("iso", "img", "dmg", "mp4", "webm", "mov", "mkv", "avi", "m4v", "zip", "gz", "xz", "bz2", "tgz", "7z", "rar",
-     "exe", "msi", "pkg", "deb", "rpm", "apk", "tar", "zst"),
-    ("pdf", "ppt", "pptx", "mp3", "ogg", "wav", "flac", "m4a", "epub", "tif", "tiff", "psd", "csv", "json", "xml"),
-    ("gif", "png", "jpg", "jpeg", "webp", "avif", "bmp", "doc", "docx", "xls", "xlsx", "wasm"),
-    ("js", "mjs", "svg", "css", "woff", "woff2", "ttf", "otf", "ico"),
-)  # fmt: skip
-_CLASS = {ending: number for number, group in enumerate(_LARGE_FIRST) for ending in group}
+_CLASS = {ending: number for number, group in enumerate(FILE_ENDINGS) for ending in group}
 _UNKNOWN_CLASS = 2
 
 LONGEST_SRCSET = 20_000

@@ -10,9 +10,10 @@ Akamai's "Why is Akamai blocking me?" (its own pages come from `AkamaiGHost`; an
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 from core.domain import Failure
-from core.untrusted import ending
+from core.untrusted import FILE_ENDINGS, ending
 
 _CHALLENGES: Mapping[str, frozenset[str]] = {
     "cf-mitigated": frozenset({"challenge"}),
@@ -26,17 +27,7 @@ _BLOCKING = frozenset({403, 429})
 _EDGES = frozenset({"akamaighost", "cloudfront"})
 """Values of Server in responses that the edge itself made."""
 
-_FILES = frozenset((
-    "7z", "aac", "aiff", "apk", "appimage", "avi", "avif", "bin", "bmp", "br", "bz2", "cab", "css", "csv", "deb",
-    "dll", "dmg", "doc", "docx", "epub", "exe", "flac", "flv", "gif", "glb", "gz", "h5", "heic", "heif", "ico",
-    "img", "ipa", "iso", "jar", "jpeg", "jpg", "js", "json", "lz4", "lzma", "m4a", "m4v", "mid", "mjs", "mkv",
-    "mobi", "mov", "mp3", "mp4", "mpeg", "mpg", "msi", "nc", "ods", "odt", "ogg", "ogv", "opus", "otf", "pbf",
-    "pdf", "pkg", "png", "pps", "ppt", "pptx", "ps", "rar", "rpm", "rtf", "svg", "tar", "tgz", "tif", "tiff", "ts",
-    "tsv", "ttf", "txt", "txz", "vtt", "wasm", "wav", "webm", "webp", "whl", "wmv", "woff", "woff2", "xls", "xlsx",
-    "xml", "xz", "z", "zip", "zst"
-))  # fmt: skip
-"""Extensions of files. Python's own table differs from version to version: .deb is in that of 3.14, and so is .php."""
-
+_FILES = frozenset(chain.from_iterable(FILE_ENDINGS))
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 
 
