@@ -94,7 +94,7 @@ class Journal(JournalReader):
         return journal
 
     def _prepare(self, runs: Sequence[PlannedRun], plan_hash: str) -> None:
-        if self._db.execute("PRAGMA user_version").fetchone()[0] == 0:
+        if self.is_empty:
             self._create(runs, plan_hash)
         elif self.meta("plan_hash") != plan_hash:
             raise another_plan(self.path.parent, [])
@@ -198,8 +198,8 @@ class Journal(JournalReader):
         *,
         ended: Ended | None = None,
         capture: Settled | None = None,
-    ) -> int:
-        """Returns a disturbed run to the plan, and how often it has been void. `downloads` replace the staged ones."""
+    ) -> None:
+        """Returns a disturbed run to the plan. `downloads` replace the staged ones."""
         with self._transaction():
             attempt = self._attempt(number)
             self._settle(number, ended, capture)
@@ -209,7 +209,6 @@ class Journal(JournalReader):
             self._supersede(number, why.reason, why.detail)
             values = (why.reason.value, number)
             self._db.execute("UPDATE runs SET voids = voids + 1, void_reason = ? WHERE number = ?", values)
-        return int(self._db.execute("SELECT voids FROM runs WHERE number = ?", (number,)).fetchone()[0])
 
     def interrupt(self, number: int, *, ended: Ended | None = None) -> None:
         """Returns a run that was ended early to the plan; its staged downloads are superseded."""

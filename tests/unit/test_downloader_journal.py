@@ -173,7 +173,7 @@ def test_an_interrupted_run_is_made_again_whole(tmp_path: Path) -> None:
 def test_void_runs_are_counted_apart_from_interrupted_ones(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     run = runs()[0]
-    assert journal.void(0, LATE, make(journal, run)) == 1
+    journal.void(0, LATE, make(journal, run))
     journal.begin(0)  # interrupted
     journal.close()
     journal = opened(tmp_path)
