@@ -175,7 +175,7 @@ def _only_one(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _unless_same(path: Path) -> Iterator[Path]:
-    """Like `atomic.whole_file`; a file that is as it was keeps its time, so that nobody copies it again."""
+    """Like `disk.whole_file`; a file that is as it was keeps its time, so that nobody copies it again."""
     with disk.whole_file(path) as part:
         yield part
         if path.exists() and filecmp.cmp(path, part, shallow=False):

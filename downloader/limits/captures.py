@@ -141,7 +141,7 @@ class CaptureStore:
         if name is None:
             return list(downloads), None
         plain = self._out / name
-        path = f"{name}{packed_name(plain).name.removeprefix(plain.name)}"
+        path = name + SUFFIX
         renamed = [replace(download, capture=path) for download in downloads]
         findings = None if self._inspect is None or not valid else self._inspect(plain, renamed)
         clean = findings is not None and findings.clean
@@ -170,7 +170,7 @@ class CaptureStore:
     def tidy(self, capture: Settled | None) -> None:
         """Removes the plain capture, once the journal has the run."""
         if capture is not None:
-            self._plain(capture.path).unlink(missing_ok=True)
+            (self._out / capture.path.removesuffix(SUFFIX)).unlink(missing_ok=True)
 
     def tidy_all(self, table: CaptureTable, poll: Callable[[], object]) -> None:
         """Removes what a kill left: plain captures of recorded runs, and files of dropped ones.
@@ -190,6 +190,3 @@ class CaptureStore:
         """Drops a kept capture: first in the journal, so that a kill never makes it a lost one."""
         table.drop(path)
         (self._out / path).unlink(missing_ok=True)
-
-    def _plain(self, path: str) -> Path:
-        return self._out / path.removesuffix(packed_name(Path("x")).suffix)
