@@ -106,13 +106,10 @@ class Tcpdump:
                 where=self._where,
                 remedy="run the same command again" if code < 0 else "fix that, then run the same command again",
             )
-        self._output = b""
-        self._child.send(signal.SIGINT)
-        self._read_until(_COUNTERS, STOP_S)
-        match = _COUNTERS.search(self._output)
-        if match is None:
+        counters = self._ask(signal.SIGINT, STOP_S)
+        if counters is None:
             raise PlaceError("tcpdump did not say how many packets it captured", remedy="run upshift doctor")
-        return _captured(match)
+        return counters
 
     def _drain(self) -> None:
         """Waits, for a bounded time, until tcpdump has read all packets that passed its filter.
@@ -123,7 +120,7 @@ class Tcpdump:
         began = moved = time.monotonic()
         before: Captured | None = None
         while (now := time.monotonic()) < began + DRAIN_S:
-            counters = self._ask()
+            counters = self._ask(signal.SIGUSR1, 1.0)
             if counters is None or counters.packets + counters.dropped >= counters.received:
                 return
             if counters != before:
@@ -140,13 +137,15 @@ class Tcpdump:
         """Ends tcpdump; its file stays."""
         self._child.stop(signal.SIGKILL)
 
-    def _ask(self) -> Captured | None:
-        """The current counters: tcpdump prints them on SIGUSR1 (tcpdump(1))."""
+    def _ask(self, number: signal.Signals, timeout_s: float) -> Captured | None:
+        """The counters, which tcpdump prints on SIGUSR1 and at its end (tcpdump(1)); None if it does not in time."""
         self._output = b""
-        self._child.send(signal.SIGUSR1)
-        self._read_until(_COUNTERS, 1.0)
-        match = _COUNTERS.search(self._output)
-        return None if match is None else _captured(match)
+        self._child.send(number)
+        self._read_until(_COUNTERS, timeout_s)
+        if (match := _COUNTERS.search(self._output)) is None:
+            return None
+        packets, received, dropped = map(int, match.groups())
+        return Captured(packets=packets, received=received, dropped=dropped)
 
     def _read_until(self, wanted: re.Pattern[bytes], timeout_s: float) -> bool:
         """Reads standard error until the pattern appears; False if it ended, or at the time-out."""
@@ -170,11 +169,6 @@ def start_of_tcpdump(place: Place) -> tuple[str, ...]:
     files = ("/proc/self/status", "/proc/self/uid_map")
     rights = (place.run(("cat", file)).check(doing="reading a place's rights").stdout for file in files)
     return (*with_net_raw_only(*rights), "tcpdump", "-Z", "root")
-
-
-def _captured(match: re.Match[bytes]) -> Captured:
-    packets, received, dropped = (int(group) for group in match.groups())
-    return Captured(packets=packets, received=received, dropped=dropped)
 
 
 _FILE_HEADER_BYTES, _RECORD_HEADER_BYTES = 24, 16
