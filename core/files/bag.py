@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import UsageError
@@ -24,15 +23,6 @@ MOST_MANIFEST_BYTES = 1 << 30
 """Size limit of a manifest: some millions of files."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DamagedFile:
-    """A file that is not as its manifest says."""
-
-    path: str
-    """From the bag's folder."""
-    what: str
-
-
 def write(folder: Path, info: Mapping[str, str]) -> None:
     """Makes a bag of a folder whose payload is complete. `bagit.txt`, which declares it, is written last.
 
@@ -42,7 +32,7 @@ def write(folder: Path, info: Mapping[str, str]) -> None:
     files = sorted(_payload(folder))
     octets = sum((folder / name).stat().st_size for name in files)
     entries = {**info, "Payload-Oxum": f"{octets}.{len(files)}"}
-    disk.write_text(folder / _MANIFEST, _lines(folder, files))
+    disk.write_text(folder / _MANIFEST, "".join(f"{_sha256(folder / name)}  {_escaped(name)}\n" for name in files))
     disk.write_text(folder / "bag-info.txt", "".join(f"{name}: {value}\n" for name, value in entries.items()))
     named = {"bagit.txt": hashlib.sha256(_DECLARATION.encode()).hexdigest()}
     named |= {name: _sha256(folder / name) for name in ("bag-info.txt", _MANIFEST)}
@@ -50,7 +40,7 @@ def write(folder: Path, info: Mapping[str, str]) -> None:
     disk.write_text(folder / "bagit.txt", _DECLARATION)
 
 
-def verify(folder: Path) -> Iterator[tuple[str, DamagedFile | None]]:
+def verify(folder: Path) -> Iterator[tuple[str, str | None]]:
     """Every file of a bag in order of name, and what is wrong with it: changed, missing, or in no manifest.
 
     Raises:
@@ -73,7 +63,7 @@ def verify(folder: Path) -> Iterator[tuple[str, DamagedFile | None]]:
         elif _sha256(folder / name) != expected[name]:
             # No hash of a bag is of the tag manifest, so it may be what was changed.
             what = f"changed (or {_TAG_MANIFEST})" if name in _TAG_FILES else "changed"
-        yield name, None if what is None else DamagedFile(path=name, what=what)
+        yield name, what
 
 
 def _payload(folder: Path) -> Iterator[str]:
@@ -81,10 +71,6 @@ def _payload(folder: Path) -> Iterator[str]:
     for path in (folder / PAYLOAD).rglob("*"):
         if path.is_symlink() or not path.is_dir():
             yield path.relative_to(folder).as_posix()
-
-
-def _lines(folder: Path, names: list[str]) -> str:
-    return "".join(f"{_sha256(folder / name)}  {_escaped(name)}\n" for name in names)
 
 
 def _escaped(name: str) -> str:

@@ -96,7 +96,7 @@ def reproduce(
     for path, fault in bag.verify(name):
         files += 1
         if fault is not None:
-            wrong += line(path, fault.what, "")
+            wrong += line(path, fault, "")
     if wrong:
         raise IncompleteError(f"{wrong} of {files} files are not as they were packed", remedy="copy the archive again")
     if not json:
