@@ -86,42 +86,43 @@ def check(
         where: the comparison's place in its file.
     """
     if not entry.name or len(entry.name) > MAX_NAME or not entry.name.isprintable():
-        raise _fault("name", f"{entry.name!r} is not a valid name", where, f"use up to {MAX_NAME} printable characters")
+        raise fault(f"{entry.name!r} is not a valid name", where, "name", f"use up to {MAX_NAME} printable characters")
     named = {configuration.name: configuration for configuration in known}
     for field, name in (("config", entry.config), ("vs", entry.vs)):
         if name not in named:
-            raise _fault(field, f"unknown configuration {name!r}", where, use_one_of(name, named))
+            raise fault(f"unknown configuration {name!r}", where, field, use_one_of(name, named))
     if entry.config == entry.vs:
-        raise _fault("vs", f"{entry.vs} is compared with itself", where, "name two configurations")
+        raise fault(f"{entry.vs} is compared with itself", where, "vs", "name two configurations")
     for other in earlier:
         if other.name == entry.name:
-            raise _fault("name", f"there are two named {entry.name!r}", where, "leave one out, or rename it")
+            raise fault(f"there are two named {entry.name!r}", where, "name", "leave one out, or rename it")
         if (other.config, other.vs) == (entry.config, entry.vs):
-            raise _fault("vs", f"{other.name!r} compares these two already", where, "leave one out")
+            raise fault(f"{other.name!r} compares these two already", where, "vs", "leave one out")
     _check_role(entry, named[entry.config], named[entry.vs], where)
 
 
 def _check_role(entry: Comparison, config: DescribedConfiguration, vs: DescribedConfiguration, where: str) -> None:
     differences = config.differences(vs)
     if entry.role is Role.NOISE_FLOOR and differences:
-        raise _fault(
-            "role",
+        raise fault(
             f"a noise floor needs two equal configurations, {config.name} and {vs.name} differ in "
             f"{', '.join(differences)}",
             where,
+            "role",
             f'write role = "{Role.EFFECT}"',
         )
     if (entry.role is Role.CACHE) != bool({config.name, vs.name} & set(paper.WARMUPS)):
-        raise _fault(
-            "role",
+        raise fault(
             f"{Role.CACHE} is the role of comparisons with {' or '.join(paper.WARMUPS)} only",
             where,
+            "role",
             f'write role = "{Role.EFFECT}"' if entry.role is Role.CACHE else f'write role = "{Role.CACHE}"',
         )
 
 
-def _fault(field: str, what: str, where: str, remedy: str) -> UsageError:
-    return UsageError(f"field {field}: {what}", where=where, remedy=remedy)
+def fault(what: str, where: str, name: str, remedy: str) -> UsageError:
+    """An error in a field of a file."""
+    return UsageError(f"field {name}: {what}", where=where, remedy=remedy)
 
 
 def write(folder: Path, description: Description) -> None:

@@ -13,7 +13,7 @@ from core import paper
 from core.domain import Comparison, Configuration, Target, Transport
 from core.errors import UsageError
 from core.files.config import Strict, build, read_toml
-from core.files.description import Description
+from core.files.description import Description, fault
 from core.reach import ANYWHERE, IPNetwork, parse_prefixes
 from core.sequential import Rule
 from core.untrusted import contact_fault, is_address
@@ -21,7 +21,6 @@ from downloader import factors, quirks
 from downloader.campaign.configurations import (
     NAME,
     NAME_REMEDY,
-    fault,
     read_comparisons,
     read_configurations,
     recorded,

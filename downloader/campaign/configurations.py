@@ -16,7 +16,7 @@ from core import paper
 from core.domain import Comparison, Configuration, Role, RouteAttribute, Setting, Sysctl, Transport
 from core.errors import UsageError, use_one_of
 from core.files.config import Strict, build
-from core.files.description import DescribedConfiguration, check
+from core.files.description import DescribedConfiguration, check, fault
 from downloader import clients, factors, presets, quirks
 from downloader.client import Client
 from downloader.presets import Preset
@@ -132,11 +132,6 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}")
 """Names become folders and columns: no characters that are special in a path or a shell."""
 
 NAME_REMEDY = "use up to 40 letters, digits, dots and dashes"
-
-
-def fault(what: str, where: str, name: str, remedy: str) -> UsageError:
-    """An error in a field of a campaign file."""
-    return UsageError(f"field {name}: {what}", where=where, remedy=remedy)
 
 
 @dataclass(frozen=True, kw_only=True)
