@@ -17,13 +17,10 @@ from core.untrusted import ending
 from crawler.exchange import CrawlOutcome, CrawlReply, CrawlRequest, RequestPurpose
 from crawler.links import Embedded, embedded, of_style_sheet
 from crawler.policy import RefusedError
-from crawler.visit import DomainVisit
+from crawler.visit import GET_ONLY, DomainVisit
 
 COUNTED_BYTES = 5_000_000
 """Bytes of a body without Content-Length that are counted, at most; also of a page that is read."""
-
-_GET_ONLY = (200, 204, 403, 405, 500, 501)
-"""Status of a HEAD after which a GET may do better."""
 
 _KINDS: Mapping[str, ObjectKind] = {
     "text/html": ObjectKind.DOCUMENT,
@@ -115,7 +112,7 @@ class ObjectVisit(DomainVisit):
             return self._row(url, ask, reply)
         final, ask, reply = await self._follow(url, RequestPurpose.HEAD)
         unknown = ask.length is None or _head_may_err(mime_of(reply), ask)
-        if reply.status in _GET_ONLY and (reply.status != 200 or unknown):
+        if reply.status in GET_ONLY and (reply.status != 200 or unknown):
             final, ask, reply = await self._follow(final, RequestPurpose.SIZE)
         return self._row(url, ask, reply)
 

@@ -29,6 +29,8 @@ MAX_DETAIL = 200
 MAX_ALT_SVC = 8_192
 """What upshift survey quic reads of it: h3 may be the last of many."""
 
+GET_ONLY = (200, 204, 403, 405, 500, 501)
+"""Status of a HEAD after which a GET may do better."""
 
 NO_PAGES = (
     *(CrawlOutcome.TIMEOUT, CrawlOutcome.CONNECTION_FAILED, CrawlOutcome.TLS_ERROR, CrawlOutcome.PROTOCOL_ERROR),
@@ -216,10 +218,7 @@ class DomainVisit:
 
     async def _admit(self, url: str) -> Robots:
         """The robots.txt rules that apply to the URL. Raises RefusedError if it may not be fetched."""
-        fault = self._fault(url)
-        if fault is not None:
-            raise fault
-        refused = await self._elsewhere(url)
+        refused = self._fault(url) or await self._elsewhere(url)
         if refused is not None:
             raise refused
         host = urlsplit(url).hostname or ""
@@ -345,7 +344,7 @@ class DomainVisit:
             final, ask, reply = await self._follow(url, RequestPurpose.HEAD)
             if reply.status in (200, 204) and (ask.length or ask.encoded):
                 self._weigh(final, ask, depth)
-            elif reply.status in (200, 204, 403, 405, 500, 501):  # servers that support GET only
+            elif reply.status in GET_ONLY:
                 final, ask, reply = await self._follow(final, RequestPurpose.SIZE)
                 if reply.status == 200:
                     self._weigh(final, ask, depth)
