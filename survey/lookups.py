@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
-import os
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -109,11 +108,11 @@ async def serve(nameserver: str, port: int) -> None:
     dns.rdata.load_all_types()  # type: ignore[no-untyped-call]
     async with Resolver(nameserver, port=port) as resolver, asyncio.TaskGroup() as group:
         confine(port=port)
-        _write(b"\n")
+        print(flush=True)  # noqa: T201 - the protocol
         replies: list[str] = []
 
         def flush() -> None:
-            _write("".join(replies).encode())
+            print(*replies, sep="\n", flush=True)  # noqa: T201 - the protocol
             replies.clear()
 
         async def look_up(request: dict[str, Any]) -> None:
@@ -126,16 +125,10 @@ async def serve(nameserver: str, port: int) -> None:
                 reply = {"fault": error.what, "remedy": error.remedy}
             if not replies:  # further replies of this loop iteration are written together
                 loop.call_soon(flush)
-            replies.append(json.dumps({"n": request["n"], **reply}) + "\n")
+            replies.append(json.dumps({"n": request["n"], **reply}))
 
         while line := await requests.readline():
             group.create_task(look_up(json.loads(line)))
-
-
-def _write(data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(1, view) :]
 
 
 if __name__ == "__main__":
