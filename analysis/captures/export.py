@@ -16,7 +16,7 @@ import upshift_native
 from analysis.captures.connection import Connection, Side
 from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.kpis import Value
-from analysis.captures.scan import kpi_values, readable
+from analysis.captures.scan import CaptureReader, kpi_values, readable
 from core.untrusted import plain
 
 if TYPE_CHECKING:
@@ -184,10 +184,6 @@ def _packets(batch: dict[str, bytes]) -> pa.Table:
     ]
     return pa.Table.from_arrays(columns, schema=packet_schema())
 
-
-if TYPE_CHECKING:
-    from analysis.captures.connection import Connection
-    from analysis.captures.scan import CaptureReader
 
 SUMMARY_COLUMNS = (
     ("mean_throughput", "Mbit/s", 2),

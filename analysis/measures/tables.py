@@ -112,7 +112,7 @@ def table1(dataset: Dataset) -> list[Table1Row]:
         (d.provider.codes, len(d.provider.names)),
     )
     planned = counts(*groups, where=~d.is_warmup)
-    by_outcome = _by_outcome(d, groups, ~d.is_warmup)
+    by_outcome = {each: counts(*groups, where=~d.is_warmup & d.outcome.are(each)) for each in Outcome}
     of_cause, of_code = _by_cause(d, groups, ~d.is_warmup), _by_code(d, groups, ~d.is_warmup)
     rows = [
         Table1Row(
@@ -120,9 +120,7 @@ def table1(dataset: Dataset) -> list[Table1Row]:
             provider=d.provider.names[p],
             transport=d.transport.names[t],
             planned=int(planned[v, t, p]),
-            ok=int(by_outcome[Outcome.OK][v, t, p]),
-            failed=int(by_outcome[Outcome.FAILED][v, t, p]),
-            censored=int(by_outcome[Outcome.CENSORED][v, t, p]),
+            **{outcome.value: int(number[v, t, p]) for outcome, number in by_outcome.items()},
             causes=frequent(of_cause[0], of_cause[1][v, t, p]),
             codes=frequent(of_code[0], of_code[1][v, t, p]),
         )
@@ -190,10 +188,6 @@ def _coded(texts: Texts) -> tuple[Codes, int]:
 
 def _listed(names: Sequence[str], numbers: Ints) -> str:
     return ", ".join(sorted(name for name, number in zip(names, numbers, strict=True) if number))
-
-
-def _by_outcome(d: Downloads, groups: Sequence[tuple[Codes, int]], where: Mask) -> dict[Outcome, Ints]:
-    return {outcome: counts(*groups, where=where & d.outcome.are(outcome)) for outcome in Outcome}
 
 
 def _by_cause(d: Downloads, groups: Sequence[tuple[Codes, int]], where: Mask | None) -> tuple[tuple[str, ...], Ints]:

@@ -10,7 +10,6 @@ import functools
 import types
 import typing
 from collections.abc import Callable, Hashable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -59,7 +58,6 @@ def version_of(kind: str) -> int:
     return SCHEMA_VERSIONS.get(kind, 1)
 
 
-@cache
 def row_schema(kind: str) -> pa.Schema:
     """The pyarrow schema of a kind whose dataclass is in `core.domain`."""
     return schema_of(ROW_TYPES[kind])
@@ -93,7 +91,7 @@ def column(name: str, kind: type, unit: str | None, *, nullable: bool = True) ->
     return pa.field(name, arrow[kind], nullable=nullable, metadata=None if unit is None else {"unit": unit})
 
 
-@cache
+@functools.cache
 def known_fields(kind: str) -> tuple[pa.Field, ...]:
     """The columns of a kind whose types are known here; those of KPIs are not."""
     return tuple(row_schema(kind)) if kind in ROW_TYPES else ()
