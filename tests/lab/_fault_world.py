@@ -167,7 +167,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
         if condition():
             return True
         time.sleep(0.02)
-    return False
+    return condition()
 
 
 def signal_group(child: subprocess.Popen[str], number: signal.Signals) -> None:

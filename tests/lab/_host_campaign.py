@@ -7,8 +7,7 @@ import json
 import shlex
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,15 +108,6 @@ class Host:
         with contextlib.suppress(FileNotFoundError):
             return any(path.stat().st_size > 5_000 and path.stat().st_mtime >= since for path in parts)
         return False
-
-
-def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return condition()
 
 
 @contextlib.contextmanager

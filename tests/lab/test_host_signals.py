@@ -27,7 +27,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from core.system.process import start_time_ticks
 from tests.cells import Repeats, cells
-from tests.lab._host_campaign import Host, open_host, wait_until
+from tests.lab._fault_world import wait_until
+from tests.lab._host_campaign import Host, open_host
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("root")]
 

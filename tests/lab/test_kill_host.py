@@ -24,7 +24,8 @@ import pytest
 from core.domain import Failure
 from core.files.journal import open_journals
 from tests.cells import Repeats, cells
-from tests.lab._host_campaign import Host, open_host, wait_until
+from tests.lab._fault_world import wait_until
+from tests.lab._host_campaign import Host, open_host
 from tests.lab.test_kill_run import SEED, part_of, victims
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("root")]

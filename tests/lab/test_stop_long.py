@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab._host_campaign import Host, open_host, wait_until
+from tests.lab._fault_world import wait_until
+from tests.lab._host_campaign import Host, open_host
 from tests.lab.noise import TOO_NOISY, host_noise
 from upshift.campaign import CLEAN_UP_S
 
