@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -177,16 +176,16 @@ def snapshot(
             raise UsageError("the vantage point is not named", where="--restore", remedy="add --here NAME")
         done = snapshots.restore(folder, restore, here, plan_sha256=plan)
         outcome = f"goes on from {restore}" if done else "has a journal, which stays"
-        typer.echo(json_format.dumps({"restored": done}) if json else f"{folder}: {here} {outcome}")
+        typer.echo(dumps({"restored": done}) if json else f"{folder}: {here} {outcome}")
         return
     if free is not None:
         freed = snapshots.free(folder, free, sha256=sha256)
         sentence = f"{folder}: {freed.captures} captures removed, {size_text(freed.bytes)}"
-        typer.echo(json_format.dumps(asdict(freed)) if json else sentence)
+        typer.echo(dumps(asdict(freed)) if json else sentence)
         return
     taken = snapshots.take(folder)
     if json:
-        typer.echo(json_format.dumps(taken.document()))
+        typer.echo(dumps(taken.document()))
         return
     size = size_text(sum(file.bytes for file in taken.files))
     typer.echo(f"{folder / snapshots.FOLDER}: {len(taken.files)} files, {size}, {len(taken.captures)} of them captures")
@@ -217,7 +216,7 @@ def account(
     total = sum(one.ip_bytes for one in attempts)
     if json:
         document = {"asked": who, "ip_bytes": total, "requests": requests, "fetched": [asdict(one) for one in attempts]}
-        typer.echo(json_format.dumps(document))
+        typer.echo(dumps(document))
         return
     lines = [("from (UTC)", "to", "vantage", "requests", "bytes", "from address", "to address", "URL")]
     for one in attempts:
