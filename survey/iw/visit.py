@@ -217,11 +217,10 @@ class _Session:
         while (vote := decide(probes, published=self.visitor.published)) is None:
             reply = await self.probe(candidates.wanted, mss)
             probe = ProbeResult.of(reply)
-            if probe.verdict in (
-                ProbeVerdict.LOWER_BOUND,
-                ProbeVerdict.NO_DATA,
-                ProbeVerdict.RESET,
-            ) and candidates.more(reply):
+            is_short = probe.verdict in (ProbeVerdict.LOWER_BOUND, ProbeVerdict.NO_DATA, ProbeVerdict.RESET)
+            # What filled the window once is long enough: the answer, or what followed our ACK, was lost this time.
+            is_short = is_short and not any(earlier.is_vote for earlier in probes)
+            if is_short and candidates.more(reply):
                 short += [probe] if probe.verdict == ProbeVerdict.LOWER_BOUND else []
                 probes.clear()
                 continue

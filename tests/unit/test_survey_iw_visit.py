@@ -156,6 +156,32 @@ def test_merged_segments_are_neither_too_little_data_nor_a_reason_for_another_ob
     assert figures([record]).values["too_little"] == {"http": 0.0, "https": None}
 
 
+@pytest.mark.parametrize(
+    "lost",
+    [
+        reply(verdict=ProbeVerdict.RESET),
+        reply(verdict=ProbeVerdict.NO_DATA),
+        reply(flight_segments=10, flight_bytes=640, largest_bytes=64, http_status=200),  # in chunks: without a length
+    ],
+    ids=lambda lost: str(lost.verdict),
+)
+def test_an_object_that_filled_the_window_once_is_long_enough(lost: ProbeReply) -> None:
+    """One reset, or one loss, took the window away: a short page was asked for from then on, with each MSS."""
+    asked: list[str] = []
+
+    async def ask(request: ProbeRequest, _: Turn) -> ProbeReply:
+        asked.append(request.path)
+        size = {"largest_bytes": request.mss, "http_status": 200}
+        whole = {"verdict": ProbeVerdict.LIMITED, "flight_segments": 10, "flight_bytes": 10 * request.mss}
+        return lost if len(asked) == 2 else reply(**whole, **size)
+
+    access = mock.Mock(address=mock.AsyncMock(return_value=("198.18.0.9", ())))
+    visitor = IwVisitor(access=access, ask=ask, user_agent="x", names=our_names())
+    record = asyncio.run(visitor.visit(Subject(domain="a.example"), IwRecord(domain="a.example")))
+    assert (record.verdict, record.iw_kind, record.iw_segments) == ("limited", "segments", 10)
+    assert set(asked) == {"/"}
+
+
 def test_a_target_whose_url_cannot_be_requested_is_a_failure_of_its_own() -> None:
     async def ask(request: ProbeRequest, _: Turn) -> ProbeReply:
         raise AssertionError(request)
