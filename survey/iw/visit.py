@@ -16,7 +16,7 @@ from survey.access import Access, NotAskedError
 from survey.iw.pacing import UNPACED_SEGMENTS, Flight, Pace, judge
 from survey.iw.record import IwRecord, arrivals_text, windows_text
 from survey.iw.sources import CdnNames
-from survey.iw.votes import BOUNDS, MERGED, UNDECIDED, ProbeResult, Vote, bounded, decide, fit, is_within_rfc6928
+from survey.iw.votes import BOUNDS, MERGED, ProbeResult, Vote, bounded, decide, fit, is_within_rfc6928
 from survey.iw.wanted import PORTS, Wanted
 from survey.iw.wire import COOKIE_BYTES, Note, ProbeReply, ProbeRequest, ProbeVerdict, Scheme
 from survey.programs import Turn
@@ -139,8 +139,8 @@ class IwVisitor:
         record.url = candidates.wanted.url
         votes = bounded(votes)
         self._note(record, votes)
-        if self.pacing and votes.get(PACING_MSS, Vote(verdict=UNDECIDED)).segments:
-            await session.pace(candidates.wanted, votes[PACING_MSS])
+        if self.pacing and PACING_MSS in votes and votes[PACING_MSS].verdict == ProbeVerdict.LIMITED:
+            await session.pace(candidates.wanted, votes[PACING_MSS].segments or 0)
         return record
 
     def _wanted(self, subject: Subject) -> Wanted:
@@ -238,9 +238,8 @@ class _Session:
             )
         return vote
 
-    async def pace(self, wanted: Wanted, vote: Vote) -> None:
-        """Judges the pacing of the window, and keeps the arrivals of one flight without delay."""
-        segments = vote.segments or 0
+    async def pace(self, wanted: Wanted, segments: int) -> None:
+        """Judges the pacing of a window, and keeps the arrivals of one flight without delay."""
         delays = (0,) if segments <= UNPACED_SEGMENTS else PACING_DELAYS_MS
         wanted_flights = 1 if segments <= UNPACED_SEGMENTS else PACING_ROUNDS * len(PACING_DELAYS_MS)
         flights: list[Flight] = []
@@ -256,7 +255,7 @@ class _Session:
             flights.append(flight)
             if delay_ms == 0 and self.record.arrivals is None:
                 self.record.arrivals = arrivals_text(reply.arrivals)
-        pacing = judge(segments, flights) if vote.verdict == ProbeVerdict.LIMITED else judge(0, flights)
+        pacing = judge(segments, flights)
         record = self.record
         record.pace = str(pacing.pace)
         record.paced = None if pacing.pace == Pace.CANNOT_TELL else pacing.pace == Pace.PACED

@@ -182,6 +182,18 @@ def test_an_object_that_filled_the_window_once_is_long_enough(lost: ProbeReply) 
     assert set(asked) == {"/"}
 
 
+@pytest.mark.parametrize("verdict", [ProbeVerdict.LOWER_BOUND, ProbeVerdict.WINDOW_BOUND])
+def test_pacing_is_asked_of_windows_alone(verdict: ProbeVerdict) -> None:
+    """Of a server with too little data no flight counts, and twelve more connections were made to it."""
+    bound = reply(verdict=verdict, flight_segments=12, flight_bytes=14_400, largest_bytes=1_200, http_status=200)
+    access = mock.Mock(address=mock.AsyncMock(return_value=("198.18.0.9", ())))
+    ask = mock.AsyncMock(return_value=bound)
+    visitor = IwVisitor(access=access, ask=ask, user_agent="x", names=our_names(), mss=(1_200,), pacing=True)
+    subject = Subject(domain="a.example", url="http://a.example/x")
+    record = asyncio.run(visitor.visit(subject, IwRecord(domain="a.example")))
+    assert (record.verdict, record.probes, record.pace, record.paced) == (verdict, 2, None, None)
+
+
 def test_a_target_whose_url_cannot_be_requested_is_a_failure_of_its_own() -> None:
     async def ask(request: ProbeRequest, _: Turn) -> ProbeReply:
         raise AssertionError(request)
