@@ -48,6 +48,11 @@ _COLUMNS = {
     Require.NONE: (),
 }
 
+_MAPPED = (
+    "provider", "asn", "organisation", "prefix", "rule", "rival_asns", "dissent", "cname_provider", "cname_agrees",
+)  # fmt: skip
+"""What `upshift map targets` says, which is of one address: all of it from the first row that was mapped."""
+
 NOT_CHOSEN = "not drawn: enough others"
 
 
@@ -133,7 +138,10 @@ def _joined(rows: Iterable[Row]) -> tuple[list[Row], list[tuple[Row, str]]]:
         elif known["url"] != row["url"]:
             dropped.append((row, "another file of the same domain"))
         else:
+            is_mapped = known.get("rule") is not None
             for name, value in row.items():
+                if is_mapped and name in _MAPPED:
+                    continue
                 if known.get(name) is None or (name == "provider" and known[name] == Provider.OTHER):
                     known[name] = value
     return list(merged.values()), dropped

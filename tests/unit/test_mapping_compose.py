@@ -158,6 +158,18 @@ def test_rows_of_one_domain_are_joined_and_other_files_dropped() -> None:
     assert found.dropped == [("d0.example", "https://d0.example/g", "google", "another file of the same domain")]
 
 
+def test_a_target_that_moved_is_not_at_its_former_provider() -> None:
+    """What the first file does not know of an address (its organisation) is not what a later one says of another."""
+    before = target(0, "akamai", asn=20940, organisation="Akamai", rule="seed", cname_provider="akamai")
+    now = target(0, "other", asn=680, rule="none", quic=None)
+    for found in (choose([now], earlier=rows([before])), choose([now, before])):
+        assert [(row["provider"], row["asn"], row["organisation"], row["quic"]) for row in found.rows] == [
+            ("other", 680, None, False)
+        ]
+        assert [row["cname_provider"] for row in found.rows] == [None]
+        assert found.shares.keys() == {"other"}
+
+
 def run(*arguments: object) -> str:
     result = CliRunner().invoke(app, ["compose", *map(str, arguments)])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
