@@ -63,24 +63,25 @@ class Access:
             raise NotAskedError(ADDRESS_REFUSED, refusal)
 
     async def address(self, subject: Subject) -> tuple[str, tuple[str, ...]]:
-        """The address to contact (the crawl's if DNS still returns it, else the first allowed one), and CNAMEs.
-
-        Raises:
-            NotAskedError: there is none.
-        """
+        """The address to contact, as `choose` says, and CNAMEs. Raises NotAskedError if there is none."""
         self.admit(subject.domain)
         await self.names.turn()
         try:
             answer = await self.resolver.addresses(subject.domain, ipv6=self.ipv6)
         except ResolveError as error:
             raise NotAskedError(str(error.cause), error.detail) from None
-        return self._choose(subject, answer), answer.chain
+        return self.choose(answer, subject.server_ip, subject.domain), answer.chain
 
-    def _choose(self, subject: Subject, answer: Answer) -> str:
+    def choose(self, answer: Answer, crawled: str | None, *names: str) -> str:
+        """The address to contact: of those that may be, the crawl's if DNS still returns it, else the first one.
+
+        Raises NotAskedError with the first refusal if none may.
+        """
         refused: NotAskedError | None = None
-        for address in sorted(answer.addresses, key=lambda address: address != subject.server_ip):
+        for address in sorted(answer.addresses, key=lambda address: address != crawled):
             try:
-                self.admit(subject.domain, address)
+                for name in names:
+                    self.admit(name, address)
             except NotAskedError as error:
                 refused = refused or error
             else:

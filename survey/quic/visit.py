@@ -142,11 +142,11 @@ class QuicVisitor:
         return record
 
     async def _address(self, subject: Subject, endpoint: Candidate) -> str:
-        """The address to contact: the crawl's if DNS still returns it, else the first one.
+        """The address to contact, as `Access.choose` says.
 
         Raises:
             ResolveError: there is none.
-            NotAskedError: the endpoint is an address of the family that is not surveyed.
+            NotAskedError: none may be contacted, or the endpoint is an address of the family that is not surveyed.
         """
         if is_address(endpoint.host):
             if (":" in endpoint.host) != self.access.ipv6:
@@ -154,7 +154,7 @@ class QuicVisitor:
             return endpoint.host
         await self.access.names.turn()
         answer = await self.resolver.addresses(endpoint.host, ipv6=self.access.ipv6)
-        return subject.server_ip if subject.server_ip in answer.addresses else answer.addresses[0]
+        return self.access.choose(answer, subject.server_ip, subject.domain, endpoint.host)
 
     async def _negotiate(
         self, names: tuple[str, str], address: str, port: int

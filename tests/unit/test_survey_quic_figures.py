@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -105,6 +106,25 @@ def _visitor(blocked: Path, opts_out: str) -> QuicVisitor:
         limits=ProbeLimits(),
         user_agent="x",
     )
+
+
+def test_the_first_address_that_may_be_contacted_is(tmp_path: Path) -> None:
+    """A domain whose first address is blocked, or private, was a domain that may not be contacted."""
+    visitor = _visitor(tmp_path / "blocked.txt", "")
+    visitor.access.blocks._state.clear()
+    visitor.access = replace(visitor.access, names=mock.AsyncMock())
+    answers = mock.AsyncMock(return_value=Answer(addresses=("10.0.0.1", "198.18.0.8", "198.18.0.9"), chain=()))
+    visitor.resolver = mock.Mock(addresses=answers)
+    endpoint = Candidate(host="h3.a.example", port=443, source=OfferSource.ALT_SVC)
+
+    def chosen(crawled: str | None) -> str:
+        return asyncio.run(visitor._address(Subject(domain="a.example", server_ip=crawled), endpoint))
+
+    crawled = (None, "10.0.0.1", "198.18.0.9")
+    assert list(map(chosen, crawled)) == ["198.18.0.8", "198.18.0.8", "198.18.0.9"]
+    answers.return_value = Answer(addresses=("10.0.0.1", "10.0.0.2"), chain=())
+    with pytest.raises(NotAskedError, match=r"^address_refused: 10\.0\.0\.1 "):
+        chosen(None)
 
 
 def test_every_look_up_waits_for_the_rate(tmp_path: Path) -> None:
