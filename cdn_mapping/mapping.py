@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cdn_mapping.as2org import Organisation, Organisations
 from cdn_mapping.provider_rules import Providers, Rule
 from cdn_mapping.table import Origin, PrefixTable
-from core.files.targets import with_columns
+from core.files.targets import SURVEYS, with_columns
 from core.outreach.dns import ResolveError, Resolver
 from core.outreach.pace import TokenBucket
 from core.terminal import Progress
@@ -205,7 +205,10 @@ def chains_by_dns(
 
 
 def map_table(table: pa.Table, mapper: Mapper) -> tuple[pa.Table, dict[str, Any]]:
-    """The targets with the mapping of their addresses (the columns of `Target` from `asn` on), and a summary."""
+    """The targets with the mapping of their addresses (the columns of `Target` from `asn` on), and a summary.
+
+    A target without an address is at no provider; of a survey's row without one nothing is known but what it says.
+    """
     addresses = table.column("server_ip").to_pylist()
     distinct = list(dict.fromkeys(address for address in addresses if address is not None))
     known = dict(zip(distinct, mapper.map(distinct), strict=True))
@@ -213,7 +216,10 @@ def map_table(table: pa.Table, mapper: Mapper) -> tuple[pa.Table, dict[str, Any]
     no_chain = [None] * len(rows)
     chains = table.column("cname_chain").to_pylist() if "cname_chain" in table.column_names else no_chain
     opinions = [mapper.providers.by_cname(chain.split()) if chain else None for chain in chains]
-    providers = [row.rule.provider if row else mapper.providers.rule(None).provider for row in rows]
+    is_survey = (table.schema.metadata or {}).get(b"upshift.kind", b"").startswith(SURVEYS.encode())
+    without = [None if is_survey else mapper.providers.rule(None).provider] * len(rows)
+    earlier = table.column("provider").to_pylist() if is_survey and "provider" in table.column_names else without
+    providers = [row.rule.provider if row else before for row, before in zip(rows, earlier, strict=True)]
     agrees = [
         None if opinion is None or row is None or row.asn is None else opinion == provider
         for opinion, provider, row in zip(opinions, providers, rows, strict=True)
@@ -232,7 +238,7 @@ def map_table(table: pa.Table, mapper: Mapper) -> tuple[pa.Table, dict[str, Any]
     }
     summary = {
         "targets": len(rows),
-        "providers": dict(sorted(Counter(providers).items())),
+        "providers": dict(sorted(Counter(filter(None, providers)).items())),
         "without_address": sum(address is None for address in addresses),
         "without_prefix": sum(row is not None and row.origin is None for row in rows),
         "without_origin": sum(row is not None and row.origin is not None and row.asn is None for row in rows),

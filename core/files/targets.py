@@ -129,6 +129,7 @@ def with_columns(table: pa.Table, columns: Mapping[str, Sequence[Any]]) -> pa.Ta
     for name, values in columns.items():
         field = schema.field(name)
         array = pa.array(values, field.type)
+        field = field.with_nullable(field.nullable or array.null_count > 0)  # a survey's row may have no provider
         at = table.schema.get_field_index(name)
         table = table.append_column(field, array) if at < 0 else table.set_column(at, field, array)
     return table

@@ -196,7 +196,13 @@ def figures(records: Sequence[QuicRecord]) -> Figures:
     small = [record for record in surveyed if record.answers_unpadded is not None]
     # Of a list that was not crawled nobody knows the headers.
     crawled = any(record.alt_svc_h3 is not None for record in surveyed)
-    shares = SHARES if crawled else {**SHARES, "alt-svc": lambda _: None}
+    counts = SHARES if crawled else {**SHARES, "alt-svc": lambda _: None}
+    shares = shares_by_group(surveyed, "all", counts)
+    # Who offers nothing is not contacted: results that were mapped afterwards have providers of those who offer alone.
+    providers = {record.provider for record in surveyed} - {None}
+    without = {record.provider for record in surveyed if record.cause == QuicCause.NO_CANDIDATE}
+    if mapped_after := bool(providers) and without == {None}:
+        shares = {group: own for group, own in shares.items() if group not in providers}
     times = [record.handshake_s for record in surveyed if record.handshake_s is not None]
     flaws = dict(Counter(r.negotiation_flaw for r in surveyed if r.negotiation_flaw is not None).most_common())
     singles = {
@@ -208,7 +214,7 @@ def figures(records: Sequence[QuicRecord]) -> Figures:
     return Figures(
         title=f"{len(surveyed):,} of {len(records):,} domains could be surveyed. Shares of these in %, 95 % intervals:",
         counts={"domains": len(records), "asked": len(surveyed)},
-        shares=shares_by_group(surveyed, "all", shares),
+        shares=shares,
         breakdowns={
             "causes": Breakdown(
                 title="All domains, by cause:",
@@ -226,8 +232,14 @@ def figures(records: Sequence[QuicRecord]) -> Figures:
         },
         singles=singles,
         values={"flaws": flaws, "handshake_median_s": median_s},
-        notes=_notes(singles, flaws, median_s),
+        notes=[*_notes(singles, flaws, median_s), *([_MAPPED_AFTER] if mapped_after else [])],
     )
+
+
+_MAPPED_AFTER = (
+    "No shares per provider: domains that offer nothing were not contacted, so their providers are not known. "
+    "Map the list before it is surveyed."
+)
 
 
 def _notes(singles: Mapping[str, Share], flaws: Mapping[str, int], median_s: float | None) -> list[str]:

@@ -129,13 +129,18 @@ def test_results_of_a_survey_are_mapped_likewise(tmp_path: Path, inputs: list[st
     import pyarrow as pa
 
     source, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
-    rows = {"domain": ["a.example", "b.example"], "server_ip": ["8.8.8.8", None], "ecn": [True, None]}
-    rows["provider"] = [None, None]
+    rows = {
+        "domain": ["a.example", "b.example", "c.example"],
+        "server_ip": ["8.8.8.8", None, None],
+        "ecn": [True, None, None],
+    }
+    rows["provider"] = [None, None, "akamai"]
     store.write_table(source, "survey_options", pa.table(rows))
     run("targets", str(source), "-o", str(out), *inputs)
     mapped = store.read_table(out, "survey_options")
-    assert mapped.column("provider").to_pylist() == ["google", "other"]
-    assert mapped.column("ecn").to_pylist() == [True, None]
+    # Who was not contacted has no address: what the survey's input knew stays.
+    assert mapped.column("provider").to_pylist() == ["google", None, "akamai"]
+    assert mapped.column("ecn").to_pylist() == [True, None, None]
     store.write_table(source, "kpis", pa.table(rows))
     with pytest.raises(UsageError, match="this holds kpis records of Upshift, not targets"):
         run("targets", str(source), "-o", str(out), *inputs)

@@ -127,6 +127,18 @@ def test_the_first_address_that_may_be_contacted_is(tmp_path: Path) -> None:
         chosen(None)
 
 
+def test_results_that_were_mapped_afterwards_have_no_shares_per_provider() -> None:
+    """Of domains that offer nothing there is no address, so all others at a provider offered HTTP/3."""
+    offers: dict[str, Any] = {"https_record_h3": True, "cause": QuicCause.OK, "provider": "google"}
+    some = [QuicRecord(domain=f"{n}.example", surveyed_at=1.0, **(offers if n < 5 else {})) for n in range(10)]
+    found = figures(some)
+    assert found.shares["all"]["offered"].share == 0.5
+    assert found.shares.keys() == {"all"} and found.notes[-1].startswith("No shares per provider: ")
+    mapped_before = figures([replace(record, provider="google") for record in some])
+    assert mapped_before.shares["google"]["offered"].share == 0.5
+    assert not mapped_before.notes[-1].startswith("No shares")
+
+
 def test_every_look_up_waits_for_the_rate(tmp_path: Path) -> None:
     visitor, turns = _visitor(tmp_path / "blocked.txt", "nobody.example"), mock.AsyncMock()
     visitor.access.names.turn = turns  # type: ignore[method-assign]
@@ -188,7 +200,7 @@ RECORDS = [
     ],
     _record(QuicCause.ADVERTISED_ONLY, rank=2_000, provider="other", alt_svc_h3=True, negotiation="silent"),
     _record(QuicCause.TRANSPORT_ERROR, rank=3_000, alt_svc_h3=True, negotiation="flawed", negotiation_flaw="truncated"),
-    _record(QuicCause.NO_CANDIDATE, rank=4_000, https_record_h3=False),
+    _record(QuicCause.NO_CANDIDATE, rank=4_000, provider="other", https_record_h3=False),
     _record(QuicCause.DNS_ERROR, rank=5),
     _record(QuicCause.BLOCKED),
 ]
