@@ -95,15 +95,18 @@ def test_one_request_four_times_has_more_data(world: IwWorld) -> None:
 
 @pytest.mark.parametrize("scheme", Scheme)
 def test_a_download_with_an_ack_every_k_segments(world: IwWorld, scheme: Scheme) -> None:
-    few, many = asked(
-        world,
-        [request(10, 1200, scheme=scheme, mode=Mode.FETCH, ack_every=every, most_bytes=2_000_000) for every in (2, 10)],
-    )
-    for reply, every in ((few, 2), (many, 10)):
-        assert (reply.verdict, reply.http_status, reply.content_length) == (ProbeVerdict.COMPLETE, 200, 1_000_000)
-        assert reply.flight_bytes > 1_000_000 and reply.holes == 0
-        segments = reply.flight_segments
-        assert segments / every <= reply.packets_out <= segments / every + segments / 20 + 10, reply
+    """Those behind a hole and those that come again have one each, at once: a host that reorders packets adds some."""
+    for every in (2, 10):
+        for _ in range(20):
+            reply = one(world, request(10, 1200, scheme=scheme, mode=Mode.FETCH, ack_every=every, most_bytes=2_000_000))
+            assert (reply.verdict, reply.http_status, reply.content_length) == (ProbeVerdict.COMPLETE, 200, 1_000_000)
+            assert reply.flight_bytes > 1_000_000 and reply.holes == 0
+            more = reply.packets_out - reply.flight_segments / every
+            assert more >= 0, reply
+            if more <= 10:
+                break
+        else:
+            pytest.fail(f"more acknowledgements in each of 20 downloads: {reply}")
 
 
 @pytest.mark.parametrize("scheme", Scheme)
