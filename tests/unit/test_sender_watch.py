@@ -21,14 +21,19 @@ MSS = 1_448
 
 
 class World:
-    """Routes that are set, and what was said."""
+    """Routes that are set, what was said, and the windows in the table at that time."""
 
     def __init__(
         self, rules: FallbackRules | None = None, why_not: Callable[[IPNetwork], str | None] = lambda _: None
     ) -> None:
         self.routes: dict[str, int] = {}
         self.said: list[str] = []
+        self.windows: list[list[int]] = []
         self.asked = 0
+
+        def say(line: str) -> None:
+            self.said.append(line)
+            self.windows.append([row.window for row in self.fallback.rows(now=0.0, wall=0.0)])
 
         def set_window(prefix: IPNetwork, client: str, window: int | None) -> str | None:
             assert ipaddress.ip_address(client) in prefix
@@ -40,7 +45,7 @@ class World:
                 self.routes[str(prefix)] = window
             return why
 
-        self.fallback = Fallback(rules or FallbackRules(), set_window, self.said.append)
+        self.fallback = Fallback(rules or FallbackRules(), set_window, say)
 
     def close(
         self, address: str, *, again: bool = False, segments: float = 5, now: float = 0.0, count: int = 1
@@ -113,6 +118,7 @@ def test_a_route_that_is_gone_leaves_the_larger_window() -> None:
     assert world.said[-1].startswith(
         "198.18.6.0/24: initial window 10 again after 1 s (somebody else, or the interface"
     )
+    assert world.windows == [[3], [3, 3], [3, 10]], "who reads a line may stop us: the table has to be written first"
     world.close("198.18.6.7", again=True, count=20, now=102.0)
     assert world.routes == {"198.18.5.0/24": 3, "198.18.6.0/24": 3}
 

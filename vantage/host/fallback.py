@@ -146,13 +146,12 @@ class Fallback:
         if state.left_alone is not None:
             self._say(f"{prefix} is left alone: {state.left_alone}")
             return
-        self._say(
-            f"{prefix}: {count} of the last {state.known} short connections sent again: "
-            f"initial window {self.rules.small_window} (was {self.rules.window})"
-        )
+        why = f"{count} of the last {state.known} short connections sent again"
         state.small, state.changes = True, state.changes + 1
         state.begin(now)
         self._small[key] = now
+        # Last: who reads it may stop us, and the table has to have it.
+        self._say(f"{prefix}: {why}: initial window {self.rules.small_window} (was {self.rules.window})")
 
     def retry(self, now: float) -> None:
         """Gives the larger window to prefixes whose time is up."""
@@ -168,10 +167,10 @@ class Fallback:
             self._try_larger(key, now, "somebody else, or the interface when it went down, removed its route")
 
     def _try_larger(self, key: tuple[int, int], now: float, why: str) -> None:
-        self._raise(key, now, why)
         state = self._states[key]
         state.small, state.changes = False, state.changes + 1
         state.begin(now)
+        self._raise(key, now, why)
 
     def _raise(self, key: tuple[int, int], now: float, why: str) -> None:
         prefix = self._network(key)
