@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cdn_mapping.as2org import Organisation, Organisations
 from cdn_mapping.provider_rules import Providers, Rule
 from cdn_mapping.table import Origin, PrefixTable
+from core.files.schemas import kind_in
 from core.files.targets import SURVEYS, with_columns
 from core.outreach.dns import ResolveError, Resolver
 from core.outreach.pace import TokenBucket
@@ -216,7 +217,7 @@ def map_table(table: pa.Table, mapper: Mapper) -> tuple[pa.Table, dict[str, Any]
     no_chain = [None] * len(rows)
     chains = table.column("cname_chain").to_pylist() if "cname_chain" in table.column_names else no_chain
     opinions = [mapper.providers.by_cname(chain.split()) if chain else None for chain in chains]
-    is_survey = (table.schema.metadata or {}).get(b"upshift.kind", b"").startswith(SURVEYS.encode())
+    is_survey = (kind_in(table.schema) or "").startswith(SURVEYS)
     without = [None if is_survey else mapper.providers.rule(None).provider] * len(rows)
     earlier = table.column("provider").to_pylist() if is_survey and "provider" in table.column_names else without
     providers = [row.rule.provider if row else before for row, before in zip(rows, earlier, strict=True)]

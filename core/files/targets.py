@@ -101,7 +101,7 @@ def write(path: Path, table: pa.Table) -> None:
         chunks = (chunk.to_pylist() for chunk in table.to_batches(max_chunksize=store.ROWS_AT_ONCE))
         _write_csv(path, table.column_names, (row.values() for chunk in chunks for row in chunk))
     else:
-        store.write_table(path, (table.schema.metadata or {}).get(b"upshift.kind", KIND.encode()).decode(), table)
+        store.write_table(path, schemas.kind_in(table.schema) or KIND, table)
 
 
 def write_rows(path: Path, rows: Iterable[Target]) -> None:

@@ -250,6 +250,7 @@ def test_a_changed_plan_and_two_runs_at_once(world: Any, repeats: Repeats) -> No
             sentence = world.upshift("run", file, "--out", "first", env=env).sentence(code=75)
             assert re.search(r"first: another upshift run is working in this folder; wait for it, or use", sentence)
             assert not (world.state / "t").exists()
+        assert first.poll() is None, "the first run was over too soon for this test"
         first.send_signal(signal.SIGCONT)
         stdout, stderr = first.communicate(timeout=180)
     finally:
