@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import core
-from core.domain import PageObject, Provider
+from core.domain import PageObject
 from core.errors import UpshiftError, UsageError, not_found
 from core.files import store, targets
 from core.outreach.arguments import allow_many_files
@@ -121,11 +121,9 @@ def crawl(options: CrawlOptions, progress: Progress) -> CrawlSummary:
 
 def _of_targets(path: Path) -> Iterator[LedgerEntry]:
     """The domains of a `targets` file, with provider where it was mapped."""
-    columns = ("domain", "rank", "provider", "asn", "rule")
     domains = 0
-    for domains, row in enumerate(targets.values(path, columns), 1):  # noqa: B007 - counted
-        mapped = row["provider"] != Provider.OTHER or row["asn"] is not None or row["rule"] is not None
-        known = {"provider": row["provider"]} if mapped else {}
+    for domains, row in enumerate(targets.with_provider(path, ("domain", "rank")), 1):  # noqa: B007 - counted
+        known = {"provider": row["provider"]} if row["provider"] else {}
         yield LedgerEntry(domain=row["domain"], rank=row["rank"], known=known)
     if not domains:
         raise UsageError("the targets file has no domain", where=str(path), remedy="give a top list or targets")

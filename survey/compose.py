@@ -25,6 +25,7 @@ from enum import StrEnum
 from typing import Any
 
 from core.domain import Provider
+from core.files.targets import MAPPED
 from survey.figures import RANK_BUCKETS
 
 Row = Mapping[str, Any]
@@ -47,11 +48,6 @@ _COLUMNS = {
     Require.BOTH: ("ecn", "sack", "window_scaling", "quic"),
     Require.NONE: (),
 }
-
-_MAPPED = (
-    "provider", "asn", "organisation", "prefix", "rule", "rival_asns", "dissent", "cname_provider", "cname_agrees",
-)  # fmt: skip
-"""What `upshift map targets` says, which is of one address: all of it from the first row that was mapped."""
 
 NOT_CHOSEN = "not drawn: enough others"
 
@@ -140,7 +136,7 @@ def _joined(rows: Iterable[Row]) -> tuple[list[Row], list[tuple[Row, str]]]:
         else:
             is_mapped = known.get("rule") is not None
             for name, value in row.items():
-                if is_mapped and name in _MAPPED:
+                if is_mapped and name in MAPPED:
                     continue
                 if known.get(name) is None or (name == "provider" and known[name] == Provider.OTHER):
                     known[name] = value

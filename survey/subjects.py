@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.domain import Provider
 from core.errors import UsageError
 from core.files import targets
 from core.outreach.lists import RowFault, TopList, in_shard
@@ -65,7 +64,6 @@ class Source(ABC):
 
 
 _KNOWN = ("domain", "rank", "server_ip", "alt_svc")
-_MAPPED = ("provider", "asn", "rule")
 
 
 class Subjects(Source):
@@ -110,10 +108,8 @@ class Subjects(Source):
 
 def _of_targets(path: Path, known: Sequence[str]) -> Iterator[Subject]:
     none = True
-    for row in targets.values(path, (*known, *_MAPPED)):
+    for row in targets.with_provider(path, known):
         none = False
-        # Before `upshift map targets` the provider is only the column's default.
-        mapped = row["provider"] != Provider.OTHER or any(row[name] is not None for name in _MAPPED[1:])
-        yield Subject(**{name: row[name] for name in known}, provider=row["provider"] if mapped else None)
+        yield Subject(**row)
     if none:
         raise UsageError("the targets file is empty", where=str(path), remedy="crawl first: upshift crawl")

@@ -199,6 +199,6 @@ def cell_rows(flows: Flows) -> list[CellRow]:
 
 def t_quantile(confidence: float, df: float) -> float:
     """How many standard errors a two-sided t interval reaches to each side."""
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
-    return float(t.ppf((1 + confidence) / 2, df))
+    return float(stdtrit(df, (1 + confidence) / 2))

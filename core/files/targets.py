@@ -38,6 +38,11 @@ KIND = "targets"
 SURVEYS = "survey_"
 """Prefix of the kinds of files that have a domain and an address in each row, and can be mapped as well."""
 
+MAPPED = (
+    "asn", "organisation", "provider", "prefix", "rule", "rival_asns", "dissent", "cname_provider", "cname_agrees",
+)  # fmt: skip
+"""What `upshift map targets` says of a target: all of it is of one address."""
+
 LONGEST_LINE = 1 << 20
 """Longest line of a CSV file [characters]."""
 
@@ -89,10 +94,16 @@ def rows(path: Path, *, needs: Sequence[str] = ("domain", "url")) -> Iterator[tu
             yield f"{path}, {batch.unit} {number}", Target(**row)
 
 
-def values(path: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Some columns of a file, row by row; only these are read and checked. Raises UsageError as `read`."""
-    for batch in _batches(path, ("domain",), only=names):
-        yield from batch.table.select(list(names)).to_pylist()
+def with_provider(path: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Some columns of a file, row by row, and the provider: None where `upshift map targets` did not set it yet.
+
+    Only these are read and checked. Raises UsageError as `read`.
+    """
+    needed = dict.fromkeys((*names, "provider", "asn", "rule"))
+    for batch in _batches(path, ("domain",), only=list(needed)):
+        for row in batch.table.select(list(needed)).to_pylist():
+            mapped = row["provider"] != Provider.OTHER or row["asn"] is not None or row["rule"] is not None
+            yield {name: row[name] for name in names} | {"provider": row["provider"] if mapped else None}
 
 
 def write(path: Path, table: pa.Table) -> None:

@@ -161,7 +161,7 @@ class Worker:
                     self._running = None
                     self._schedule.give_back(run, again=not recorded)
                 # The interpreter keeps up to 2,000 freed tuples of each size until a collection of all generations,
-                # of which there is none in 10,000 downloads otherwise: the process would grow all the while.
+                # which it does by itself once in thousands of downloads: the process would grow all the while.
                 gc.collect()
                 if self._stopping.reached:
                     return

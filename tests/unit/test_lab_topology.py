@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import ipaddress
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdn_mapping import as_path
 from core.domain import Provider
 from core.errors import UsageError
 from core.files.disk import parse_size
@@ -189,6 +191,16 @@ def test_faults_are_sentences(tmp_path: Path, old: str, new: str, sentence: str)
     with pytest.raises(UsageError, match=sentence) as caught:
         load_text(MINI.replace(old, new), tmp_path)
     assert str(caught.value).startswith(f"{tmp_path}/mini.toml: ")
+
+
+EDGES = (1, 23455, 23456, 23457, 64495, 64496, 131071, 131072, 4_199_999_999, 4_200_000_000, 4_294_967_295)
+
+
+@pytest.mark.parametrize("asn", EDGES)
+def test_an_organisation_may_have_the_numbers_that_upshift_map_takes_for_one(asn: int, tmp_path: Path) -> None:
+    refused = pytest.raises(UsageError, match=f"{asn} is a reserved AS number")
+    with refused if as_path.is_reserved(asn) else contextlib.nullcontext():
+        load_text(MINI.replace("asn = 3000001", f"asn = {asn}"), tmp_path)
 
 
 def test_unknown_names_list_what_is_shipped() -> None:

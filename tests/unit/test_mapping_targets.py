@@ -26,6 +26,7 @@ from core.domain import Target
 from core.errors import IncompleteError, PlaceError, ReachError, UsageError
 from core.files import store
 from core.files.disk import write_json
+from core.files.targets import MAPPED
 from core.outreach import dns_wire
 from upshift.commands.map import app
 
@@ -141,6 +142,7 @@ def test_results_of_a_survey_are_mapped_likewise(tmp_path: Path, inputs: list[st
     # Who was not contacted has no address: what the survey's input knew stays.
     assert mapped.column("provider").to_pylist() == ["google", None, "akamai"]
     assert mapped.column("ecn").to_pylist() == [True, None, None]
+    assert set(mapped.column_names) == {"domain", "server_ip", "ecn", *MAPPED}
     store.write_table(source, "kpis", pa.table(rows))
     with pytest.raises(UsageError, match="this holds kpis records of Upshift, not targets"):
         run("targets", str(source), "-o", str(out), *inputs)
