@@ -78,8 +78,13 @@ class Journal(JournalReader):
     _read_only = False
 
     @classmethod
-    def open(cls, folder: Path, runs: Sequence[PlannedRun], *, plan_hash: str) -> Journal:
-        """The journal in a vantage point's folder: made for this plan, or resumed.
+    def open(
+        cls, folder: Path, runs: Sequence[PlannedRun], *, plan_hash: str, meta: Mapping[str, str] | None = None
+    ) -> Journal:
+        """The journal in a vantage point's folder: made for this plan, or resumed, with the runs of more iterations.
+
+        Args:
+            meta: values of the whole, set together with the runs that they describe.
 
         Raises:
             UsageError: the folder holds the journal of another plan.
@@ -87,34 +92,29 @@ class Journal(JournalReader):
         folder.mkdir(parents=True, exist_ok=True)
         journal = cls(folder / FILE_NAME)
         try:
-            journal._prepare(runs, plan_hash)
+            journal._prepare(runs, plan_hash, meta or {})
         except BaseException:
             journal.close()
             raise
         return journal
 
-    def _prepare(self, runs: Sequence[PlannedRun], plan_hash: str) -> None:
-        if self.is_empty:
-            self._create(runs, plan_hash)
-        elif self.meta("plan_hash") != plan_hash:
+    def _prepare(self, runs: Sequence[PlannedRun], plan_hash: str, meta: Mapping[str, str]) -> None:
+        if not self.is_empty and self.meta("plan_hash") != plan_hash:
             raise another_plan(self.path.parent, [])
-        self._db.execute(_TIMES)
+        # One transaction: a journal either has its whole plan and what describes it, or is empty and created again.
         with self._transaction():
-            self._db.execute(
-                f"PRAGMA user_version = {SCHEMA}"
-            )  # what is added is of this version; the rest still is read
+            if self.is_empty:
+                for statement in (_TABLES + budget.TABLE + captures.TABLE).split(";"):
+                    self._db.execute(statement)
+                self._version = SCHEMA
+            self._db.execute(_TIMES)
+            self._plan(runs[self.planned_runs() :])
+            for key, value in {**meta, "plan_hash": plan_hash}.items():
+                self.set_meta(key, value)
+            # What is added is of this version; the rest still is read.
+            self._db.execute(f"PRAGMA user_version = {SCHEMA}")
             for (number,) in self._db.execute("SELECT number FROM runs WHERE state = 'running'").fetchall():
                 self._supersede(number, VoidReason.INTERRUPTED, None)
-
-    def _create(self, runs: Sequence[PlannedRun], plan_hash: str) -> None:
-        with self._transaction():
-            for statement in (_TABLES + budget.TABLE + captures.TABLE).split(";"):
-                self._db.execute(statement)
-            self.set_meta("plan_hash", plan_hash)
-            self._plan(runs)
-            # Part of the transaction: a journal either has its whole plan, or is empty and created again.
-            self._db.execute(f"PRAGMA user_version = {SCHEMA}")
-        self._version = SCHEMA
 
     def _plan(self, runs: Sequence[PlannedRun]) -> None:
         for run in runs:
@@ -124,13 +124,6 @@ class Journal(JournalReader):
                 self._db.execute(
                     "INSERT INTO plan (run, position, configuration) VALUES (?, ?, ?)", (run.number, position, name)
                 )
-
-    def extend(self, runs: Sequence[PlannedRun], meta: Mapping[str, str]) -> None:
-        """Adds the runs that the journal does not have yet, for more iterations, and sets values of the whole."""
-        with self._transaction():
-            self._plan(runs[self.planned_runs() :])
-            for key, value in meta.items():
-                self.set_meta(key, value)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -188,10 +188,11 @@ def _open_journals(
     plan, campaign = session.plan, session.plan.campaign
     for name, place in places.items():
         trust = describe_trust(trusted(campaign, place))
-        journal = journals[name] = Journal.open(session.out / "vantage" / name, runs[name], plan_hash=plan.digest)
-        lab = {} if plan.truth is None else {"lab": json.dumps({"paths": plan.truth["paths"]})}
-        recorded = {"campaign": json.dumps(as_recorded(plan)), "extended_from": json.dumps(earlier[name])}
-        journal.extend(runs[name], recorded | lab)
+        meta = {"campaign": json.dumps(as_recorded(plan)), "extended_from": json.dumps(earlier[name])}
+        if plan.truth is not None:
+            meta["lab"] = json.dumps({"paths": plan.truth["paths"]})
+        folder = session.out / "vantage" / name
+        journal = journals[name] = Journal.open(folder, runs[name], plan_hash=plan.digest, meta=meta)
         environment = {
             **place.environment(),
             "python_packages": _versions(campaign),

@@ -123,7 +123,7 @@ def _closed() -> Iterator[None]:
 
 
 def opened(folder: Path, plan_hash: str = "h") -> Journal:
-    _OPENED.append(Journal.open(folder, runs(), plan_hash=plan_hash))
+    _OPENED.append(Journal.open(folder, runs(), plan_hash=plan_hash, meta={"campaign": "{}"}))
     return _OPENED[-1]
 
 
@@ -289,6 +289,10 @@ def test_killed_at_every_statement(tmp_path: Path) -> None:
         for when in itertools.count(1):
             folder = tmp_path / str(when)
             code = forked.work(folder, when)
+            if (path := folder / "journal.sqlite").exists():
+                with contextlib.closing(JournalReader(path)) as journal:
+                    described = journal.meta("campaign") is not None
+                    assert described != journal.is_empty, "no plan without its description"
             assert_whole(folder)
             if code == 0:
                 break
