@@ -462,6 +462,20 @@ def test_status_on_the_command_line(tmp_path: Path) -> None:
     assert upshift("status", tmp_path / "none").returncode == 2
 
 
+def test_whoever_watches_through_a_pipe_hears_of_a_kill(tmp_path: Path) -> None:
+    """The killed process writes no status any more."""
+    write(tmp_path, status(written_at=time.time()))
+    command = [sys.executable, "-m", "upshift", "status", str(tmp_path), "--watch", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watch:
+        assert watch.stdout is not None
+        with folder_lock(tmp_path):
+            assert json.loads(watch.stdout.readline())["process_runs"] is True
+        assert json.loads(watch.stdout.readline())["process_runs"] is False
+        write(tmp_path, status(activity=Activity(state=State.DONE, reason="", since=1.0)))
+        assert json.loads(watch.stdout.readline())["activity"]["state"] == "done"
+        assert watch.wait(30) == 0
+
+
 def test_a_start_imports_nothing_for_metrics() -> None:
     program = "import sys; import upshift.campaign; print(*{'prometheus_client', 'http.server'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)

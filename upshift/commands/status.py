@@ -158,13 +158,14 @@ def _text(folder: Path, status: Status, *, as_json: bool) -> str:
 
 
 def _changes(folder: Path) -> Iterator[Status]:
-    """Each new status, until the campaign has ended."""
+    """Each new status, and the last one again when its process is gone or silent, until the campaign has ended."""
     before = None
     while True:
         status = read_status(folder)
-        if status.written_at != before:
+        now = status.written_at, is_running(folder), status.silent_s(time.time()) is None
+        if now != before:
             yield status
-        before = status.written_at
+        before = now
         if status.ended:
             return
         time.sleep(_REFRESH_S)
