@@ -193,7 +193,10 @@ async def _look_up(
 def chains_by_dns(
     table: pa.Table, nameserver: str | None, port: int, rate_per_s: float, progress: Progress
 ) -> tuple[pa.Table, Counter[str]]:
-    """The table with its current CNAME chains, and the causes of failed look-ups."""
+    """The table with its current CNAME chains, and the causes of failed look-ups, after which the crawl's chain stays.
+
+    Raises: as `look_up`.
+    """
 
     def report(done: int, failed: int) -> None:
         progress.update("asking for CNAMEs", done=done, total=len(unique), failed=failed)
@@ -201,8 +204,14 @@ def chains_by_dns(
     domains = table.column("domain").to_pylist()
     unique = list(dict.fromkeys(domains))
     chains = look_up(unique, nameserver=nameserver, port=port, rate_per_s=rate_per_s, on_done=report)
-    values = [" ".join(chain) if (chain := chains.of_domain.get(d)) is not None else None for d in domains]
+    now = {domain: " ".join(chain) for domain, chain in chains.of_domain.items()}
+    values = [now.get(domain, before) for domain, before in zip(domains, _known_chains(table), strict=True)]
     return with_columns(table, {"cname_chain": values}), chains.failed
+
+
+def _known_chains(table: pa.Table) -> list[str | None]:
+    there = "cname_chain" in table.column_names
+    return table.column("cname_chain").to_pylist() if there else [None] * len(table)
 
 
 def map_table(table: pa.Table, mapper: Mapper) -> tuple[pa.Table, dict[str, Any]]:
@@ -214,9 +223,7 @@ def map_table(table: pa.Table, mapper: Mapper) -> tuple[pa.Table, dict[str, Any]
     distinct = list(dict.fromkeys(address for address in addresses if address is not None))
     known = dict(zip(distinct, mapper.map(distinct), strict=True))
     rows: list[Mapped | None] = [known.get(address) for address in addresses]
-    no_chain = [None] * len(rows)
-    chains = table.column("cname_chain").to_pylist() if "cname_chain" in table.column_names else no_chain
-    opinions = [mapper.providers.by_cname(chain.split()) if chain else None for chain in chains]
+    opinions = [mapper.providers.by_cname(chain.split()) if chain else None for chain in _known_chains(table)]
     is_survey = (kind_in(table.schema) or "").startswith(SURVEYS)
     without = [None if is_survey else mapper.providers.rule(None).provider] * len(rows)
     earlier = table.column("provider").to_pylist() if is_survey and "provider" in table.column_names else without

@@ -269,12 +269,21 @@ def test_cname_chains_from_a_real_name_server(tmp_path: Path, inputs: list[str])
     assert server.questions.count("a.example") == 1
     assert server.questions.count("silent.example") == 2
 
-    (tmp_path / "in.csv").write_text("domain,server_ip\na.example,9.1.1.1\nb.example,9.1.1.1\ngone.example,\n")
+    rows = [
+        "domain,server_ip,cname_chain",
+        "a.example,9.1.1.1,",
+        "b.example,9.1.1.1,b.old.net",
+        "gone.example,,g.old.net",
+    ]
+    (tmp_path / "in.csv").write_text("\n".join([*rows, ""]))
     with NameServer(chains) as server:
         options = ["--cname-lookups", "--nameserver", "127.0.0.1", "--nameserver-port", str(server.port)]
         said = run("targets", str(tmp_path / "in.csv"), "-o", str(tmp_path / "out.csv"), *inputs, *options)
     assert "CNAME against AS: 1 of 1 disagree" in said
     assert "CNAME look-ups failed: 1 NXDOMAIN" in said
+    with (tmp_path / "out.csv").open(newline="") as handle:
+        known = [row["cname_chain"] for row in csv.DictReader(handle)]
+    assert known == ["a.example.edgekey.net e1.a.akamaiedge.net", "", "g.old.net"], "a failed look-up knows nothing new"
 
 
 def test_a_name_server_outside_is_refused() -> None:
