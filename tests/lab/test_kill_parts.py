@@ -184,12 +184,9 @@ def test_a_part_of_the_lab(world: Any, part: str, whose: str) -> None:
     hit = Hit(world, strike)
     sentence = hit.done.sentence(code=75)
     # The kernel ends the emulator before the holder, which is process 1 there, is gone for good.
-    said = (
-        r"the lab parts (no longer exists; run"
-        r"|is unhealthy \(its path emulator has ended\); run: .* run) the same command"
-    )
+    remedy = "run: upshift lab down parts, then run the same command" if up else "run the same command"
+    said = rf"the lab parts (no longer exists; run the same command|is unhealthy \(its path emulator has ended\); {remedy})"
     if part == "pathem":
-        remedy = "run: upshift lab down parts, then run the same command" if up else "run the same command"
         said = rf"the lab parts is unhealthy \((pathem ended with code -9|its path .* has ended)\); {remedy} again$"
     assert re.search(said, sentence), sentence
     assert all(row.outcome == "ok" for row in journaled(hit.out)), "what a dead lab does to downloads is no result"
