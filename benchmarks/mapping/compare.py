@@ -76,7 +76,7 @@ said = "the same" if same else "NOT the same"
 print(f"{len(ours.low):,} prefixes of ours, {len(theirs.low):,} by pybgpstream, {said}")
 """
 LOOK_UPS = """
-import json, sys, time
+import ipaddress, json, sys, time
 import numpy as np
 from pathlib import Path
 from cdn_mapping import table
@@ -95,6 +95,10 @@ for name, batch in (("random", many), ("sorted", in_order)):
         found.origins_v4(batch)
         times.append(time.process_time() - start)
     rates[name] = len(batch) / sorted(times)[2]
+texts = [str(ipaddress.IPv4Address(int(a))) for a in asked]
+start = time.process_time()
+found.find_all(texts)
+rates["texts"] = len(texts) / (time.process_time() - start)
 print(json.dumps({"load_s": load, "prefixes": len(found.v4.low), **rates}))
 """
 PYASN = """
@@ -173,7 +177,8 @@ def compare_look_ups(prefixes: dict[tuple[int, int], int], work: Path, other: Pa
     ours = cpu_seconds([sys.executable, "-c", LOOK_UPS, str(work / "same.npz"), asked, str(work / "ours.npy")])[1]
     facts = json.loads(ours)
     print(f"look up  upshift: {facts['prefixes']:,} prefixes loaded in {facts['load_s']:.3f} CPU s, "
-          f"{facts['sorted'] / 1e6:.1f} M/s sorted, {facts['random'] / 1e6:.1f} M/s random")  # fmt: skip
+          f"{facts['sorted'] / 1e6:.1f} M/s sorted, {facts['random'] / 1e6:.1f} M/s random; "
+          f"texts, as upshift map does: {facts['texts'] / 1e6:.2f} M/s random")  # fmt: skip
     if not has(other, "pyasn"):
         print("pyasn: not installed in --other-python, not measured")
         return

@@ -185,7 +185,8 @@ def test_a_part_of_the_lab(world: Any, part: str, whose: str) -> None:
     sentence = hit.done.sentence(code=75)
     # The kernel ends the emulator before the holder, which is process 1 there, is gone for good.
     remedy = "run: upshift lab down parts, then run the same command" if up else "run the same command"
-    said = rf"the lab parts (no longer exists; run the same command|is unhealthy \(its path emulator has ended\); {remedy})"
+    unhealthy = rf"is unhealthy \(its path emulator has ended\); {remedy}"
+    said = rf"the lab parts (no longer exists; run the same command|{unhealthy}) again$"
     if part == "pathem":
         said = rf"the lab parts is unhealthy \((pathem ended with code -9|its path .* has ended)\); {remedy} again$"
     assert re.search(said, sentence), sentence
