@@ -86,7 +86,7 @@ def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 OURS = runs.files()
 
-LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+LOCAL: dict[str, object] = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
 
 
 def inventory(folder: Path, hosts: dict[str, object], **variables: object) -> Path:
@@ -189,19 +189,48 @@ def test_a_pause_ends_as_the_last_command_says(ours: Path, tmp_path: Path, until
     """Also where another one is over, or would end earlier: its file stays until somebody lets the campaign go on."""
     (ours / "playbooks" / "pause.yml").write_text((OURS / "playbooks" / "pause.yml").read_text())
     (ours / "playbooks" / "roles").symlink_to(ours / "roles")
-    results = tmp_path / "week" / "results"
-    (results / "vantage" / "a").mkdir(parents=True)
-    (results / "vantage" / "a" / "journal.sqlite").touch()
-    (tmp_path / "week" / "campaign.toml").touch()
-    path = inventory(tmp_path, {"a": {**LOCAL, "ansible_become": False}})
-    host = {"campaign_name": "week", "campaign_folder": str(results.parent)}
-    host["campaign_as_upshift"] = f"{shlex.quote(sys.executable)} -m upshift"
+    results = a_campaign(tmp_path / "a")
     request_pause(results, 1.0, 2.0)
-    variables = {**host, "campaign_paused": True, "campaign_pause_until": until}
-    [found] = runs.on_hosts(runs.Task(playbook="pause", variables=variables), path, ["a"], progress=None).values()
+    [found] = paused(tmp_path, {"a": LOCAL}, until).values()
     assert (found.fault, found.changed) == (None, 1)
     pause = pause_requested(results, time.time())
     assert pause is not None and (pause.until is not None) == bool(until)
+
+
+def test_a_host_that_is_slow_to_answer_holds_up_no_pause(ours: Path, tmp_path: Path) -> None:
+    """Here it answers only when the other one has paused."""
+    (ours / "playbooks" / "pause.yml").write_text((OURS / "playbooks" / "pause.yml").read_text())
+    (ours / "playbooks" / "roles").symlink_to(ours / "roles")
+    quick, slow = (a_campaign(tmp_path / name) for name in ("quick", "slow"))
+    program = tmp_path / "program"
+    tried = f'[ -e "{quick}/asked/pause.json" ] && exec "{sys.executable}" "$@"'
+    program.write_text(f"#!/bin/sh\nfor i in $(seq 300); do\n{tried}\nsleep 0.1\ndone\nexit 1\n")
+    program.chmod(0o755)
+    found = paused(tmp_path, {"quick": LOCAL, "slow": {**LOCAL, "ansible_python_interpreter": str(program)}}, "")
+    assert [(each.fault, each.changed) for each in found.values()] == [(None, 1)] * 2
+    assert all(pause_requested(results, time.time()) for results in (quick, slow))
+
+
+def a_campaign(folder: Path) -> Path:
+    """The results of a campaign that `upshift pause` takes for one."""
+    results = folder / "results"
+    (results / "vantage" / "a").mkdir(parents=True)
+    (results / "vantage" / "a" / "journal.sqlite").touch()
+    (folder / "campaign.toml").touch()
+    return results
+
+
+def paused(folder: Path, hosts: dict[str, dict[str, object]], until: str) -> dict[str, runs.HostVerdict]:
+    """What the pause of each host's campaign, in the folder of its name, came to."""
+    variables = {
+        "campaign_name": "week",
+        "campaign_folder": f"{folder}/{{{{ inventory_hostname }}}}",
+        "campaign_as_upshift": f"{shlex.quote(sys.executable)} -m upshift",
+        "campaign_paused": True,
+        "campaign_pause_until": until,
+    }
+    path = inventory(folder, {name: {**host, "ansible_become": False} for name, host in hosts.items()})
+    return runs.on_hosts(runs.Task(playbook="pause", variables=variables), path, list(hosts), progress=None)
 
 
 def test_what_is_kept_on_disk_is_little_and_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
