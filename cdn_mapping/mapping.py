@@ -215,7 +215,7 @@ def _known_chains(table: pa.Table) -> list[str | None]:
 
 
 def map_table(table: pa.Table, mapper: Mapper) -> tuple[pa.Table, dict[str, Any]]:
-    """The targets with the mapping of their addresses (the columns of `Target` from `asn` on), and a summary.
+    """The targets with the mapping of their addresses (columns `MAPPED`), and a summary.
 
     A target without an address is at no provider; of a survey's row without one nothing is known but what it says.
     """

@@ -122,7 +122,7 @@ def crawl(options: CrawlOptions, progress: Progress) -> CrawlSummary:
 def _of_targets(path: Path) -> Iterator[LedgerEntry]:
     """The domains of a `targets` file, with provider where it was mapped."""
     domains = 0
-    for domains, row in enumerate(targets.with_provider(path, ("domain", "rank")), 1):  # noqa: B007 - counted
+    for domains, row in enumerate(targets.values(path, ("domain", "rank")), 1):  # noqa: B007 - counted
         known = {"provider": row["provider"]} if row["provider"] else {}
         yield LedgerEntry(domain=row["domain"], rank=row["rank"], known=known)
     if not domains:

@@ -108,7 +108,7 @@ class Subjects(Source):
 
 def _of_targets(path: Path, known: Sequence[str]) -> Iterator[Subject]:
     none = True
-    for row in targets.with_provider(path, known):
+    for row in targets.values(path, known):
         none = False
         yield Subject(**row)
     if none:

@@ -94,8 +94,8 @@ def rows(path: Path, *, needs: Sequence[str] = ("domain", "url")) -> Iterator[tu
             yield f"{path}, {batch.unit} {number}", Target(**row)
 
 
-def with_provider(path: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Some columns of a file, row by row, and the provider: None where `upshift map targets` did not set it yet.
+def values(path: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Some columns of a file and the provider, row by row; that is None where `upshift map targets` did not set it yet.
 
     Only these are read and checked. Raises UsageError as `read`.
     """

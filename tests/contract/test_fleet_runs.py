@@ -187,11 +187,9 @@ def test_a_host_that_always_has_an_ended_process_of_ours_is_asked_twice(ours: Pa
 @cells("until", every=["6 h", ""], quick=["6 h"])
 def test_a_pause_ends_as_the_last_command_says(ours: Path, tmp_path: Path, until: str) -> None:
     """Also where another one is over, or would end earlier: its file stays until somebody lets the campaign go on."""
-    (ours / "playbooks" / "pause.yml").write_text((OURS / "playbooks" / "pause.yml").read_text())
-    (ours / "playbooks" / "roles").symlink_to(ours / "roles")
     results = a_campaign(tmp_path / "a")
     request_pause(results, 1.0, 2.0)
-    [found] = paused(tmp_path, {"a": LOCAL}, until).values()
+    [found] = paused(ours, tmp_path, {"a": LOCAL}, until).values()
     assert (found.fault, found.changed) == (None, 1)
     pause = pause_requested(results, time.time())
     assert pause is not None and (pause.until is not None) == bool(until)
@@ -199,14 +197,12 @@ def test_a_pause_ends_as_the_last_command_says(ours: Path, tmp_path: Path, until
 
 def test_a_host_that_is_slow_to_answer_holds_up_no_pause(ours: Path, tmp_path: Path) -> None:
     """Here it answers only when the other one has paused."""
-    (ours / "playbooks" / "pause.yml").write_text((OURS / "playbooks" / "pause.yml").read_text())
-    (ours / "playbooks" / "roles").symlink_to(ours / "roles")
     quick, slow = (a_campaign(tmp_path / name) for name in ("quick", "slow"))
     program = tmp_path / "program"
     tried = f'[ -e "{quick}/asked/pause.json" ] && exec "{sys.executable}" "$@"'
     program.write_text(f"#!/bin/sh\nfor i in $(seq 300); do\n{tried}\nsleep 0.1\ndone\nexit 1\n")
     program.chmod(0o755)
-    found = paused(tmp_path, {"quick": LOCAL, "slow": {**LOCAL, "ansible_python_interpreter": str(program)}}, "")
+    found = paused(ours, tmp_path, {"quick": LOCAL, "slow": {**LOCAL, "ansible_python_interpreter": str(program)}}, "")
     assert [(each.fault, each.changed) for each in found.values()] == [(None, 1)] * 2
     assert all(pause_requested(results, time.time()) for results in (quick, slow))
 
@@ -220,8 +216,10 @@ def a_campaign(folder: Path) -> Path:
     return results
 
 
-def paused(folder: Path, hosts: dict[str, dict[str, object]], until: str) -> dict[str, runs.HostVerdict]:
+def paused(ours: Path, folder: Path, hosts: dict[str, dict[str, object]], until: str) -> dict[str, runs.HostVerdict]:
     """What the pause of each host's campaign, in the folder of its name, came to."""
+    (ours / "playbooks" / "pause.yml").write_text((OURS / "playbooks" / "pause.yml").read_text())
+    (ours / "playbooks" / "roles").symlink_to(ours / "roles")
     variables = {
         "campaign_name": "week",
         "campaign_folder": f"{folder}/{{{{ inventory_hostname }}}}",
