@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from analysis.measures import costs, dataset, pair_table, tables
-from analysis.measures.client_effect import ClientEffectRow, client_effects
+from analysis.measures import dataset, pair_table
 from analysis.measures.dataset import Dataset
 from analysis.measures.folders import output_folder, writing
-from analysis.measures.limiters import LimiterRow, limiters
-from analysis.measures.order import OrderEffects, order_effects
 from analysis.measures.quirks import ReadingQuirk, with_quirks
+from analysis.measures.results import Results, results
 from analysis.measures.rows import Grouping, Metric, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
-from analysis.measures.stopping import StoppingOutcome, stoppings
-from analysis.measures.tables import ConfigurationRow, DoseRow, Table1Row
-from analysis.report import course, figures, findings, published, records, render, report
+from analysis.report import campaign, figures, findings, published, records, render, report
 from analysis.report.plots import FirstScreen
 from analysis.report.published import CongestionRow, congestion
 from core import terminal
@@ -45,33 +40,30 @@ _CELLS: Mapping[str, Callable[[Sequence[Any]], render.Cells]] = {
 
 _WORDS = (
     *("vantage", "transport", "provider", "configuration", "comparison", "why", "dose", "verdict"),
-    *("differs in", "what differs", "time of", "over that of"),
+    *("reference", "differs in", "what differs", "time of", "over that of"),
 )
 """Headings of the text columns."""
 
+_TITLES = {
+    "table1": "Table 1: successful downloads per vantage point and provider (warm-ups left out)",
+    "splits": "Table 2 by what limited the reference: median speed-up (runs)",
+    "dose": "Table 2 by dose: runs in which the option took effect, and those in which it did not",
+    "client_effects": findings.CLIENT_EFFECTS_TITLE,
+    "limiters": "What limited the downloads: share of those of each configuration and provider",
+    "congestion": published.CONGESTION_TITLE,
+}
+"""Of the tables that are printed as they are."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tables:
-    """Table 1, the table of configurations, Table 2, and its rows by dose."""
+class Tables(Results):
+    """The tables, and how they are printed and written."""
 
     data: Dataset
     metric: Metric
     by: Grouping | None
     selection: Selection
     """Which downloads are in Table 2."""
-    table1: tuple[Table1Row, ...]
-    configurations: tuple[ConfigurationRow, ...]
-    table2: tuple[SpeedupRow, ...]
-    dose: tuple[DoseRow, ...]
-    """For all groups together."""
-    client_effects: tuple[ClientEffectRow, ...] = ()
-    """What the client alone does; none if there is nothing to tell it by, or by another metric than time."""
-    limiters: tuple[LimiterRow, ...] = ()
-    """Per configuration and provider; none if no capture was inspected."""
-    order: OrderEffects
-    """What position and predecessor did to the times."""
-    stopping: tuple[StoppingOutcome, ...]
-    """For campaigns with a rule to stop early, one per vantage point."""
     quirks: tuple[ReadingQuirk, ...] = ()
     """Quirks of the published pipeline with which the tables were made; none of them changes `configurations`."""
     congestion: tuple[CongestionRow, ...] = ()
@@ -93,11 +85,6 @@ class Tables:
         limits = client_limits(self.data.downloads)
         sentence = findings.ceiling_sentence(limits, unlimited_only=self.selection.unlimited_only)
         return " ".join(filter(None, (sentence, findings.tcp_row_sentence(self.data.design, limits))))
-
-    def rows(self, name: str) -> Sequence[Any]:
-        """The rows of a table, by its stem."""
-        rows: Sequence[Any] = self.table2 if name == "splits" else getattr(self, name)
-        return rows
 
     def csv(self, name: str) -> str:
         """One table as CSV, shares 0 to 1."""
@@ -197,41 +184,38 @@ class Tables:
             chosen = ", ".join(one.name for one in self.quirks)
             terminal.print_line(to, f"Read as the published pipeline would, with its quirks {chosen}.")
         to.print()
-        if "table1" in names:
-            title = "Table 1: successful downloads per vantage point and provider (warm-ups left out)"
-            if published.split(self.quirks)[0]:
-                title = "Table 1: domains of the first iteration per vantage point and provider"
-            forms = (render.table1_wide(self.table1), render.table1_long(self.table1))
-            terminal.print_table(to, forms, title=title, words=_WORDS)
-        if "configurations" in names:
-            self._show_configurations(to)
-        if "table2" in names:
-            self._show_table2(to)
-        if "splits" in names:
-            self._show_splits(to)
-        if "dose" in names and self.dose:
-            self._show_dose(to)
-        if "client_effects" in names and self.client_effects:
-            cells = render.client_effect_cells(self.client_effects)
-            terminal.print_table(to, (cells,), title=findings.CLIENT_EFFECTS_TITLE, words=_WORDS)
-            terminal.print_line(to, findings.client_effect_sentence(self.client_effects), indent=2)
-            to.print()
-        if "limiters" in names and self.limiters:
-            title = "What limited the downloads: share of those of each configuration and provider"
-            terminal.print_table(to, (render.limiter_cells(self.limiters),), title=title, words=_WORDS)
-        if "congestion" in names:
-            cells = published.congestion_cells(self.congestion)
-            terminal.print_table(to, (cells,), title=published.CONGESTION_TITLE, words=_WORDS)
+        for name in names:
+            if name == "configurations":
+                self._show_configurations(to)
+            elif name == "table2":
+                self._show_table2(to)
+            elif self.rows(name) or name in ("table1", "congestion"):
+                self._show_table(to, name)
         only_hits = self.selection.only_hits
         for sentence in findings.identity_sentences(identity(self.data.downloads), only_hits=only_hits):
             terminal.print_line(to, sentence, indent=2)
-        for sentence in (course.order_sentence(self.order), *course.stopping_sentences(self.stopping)):
+        for sentence in (campaign.order_sentence(self.order), *campaign.stopping_sentences(self.stopping)):
             terminal.print_line(to, sentence, indent=2)
         if self.stopping:
-            cells = course.stopping_cells(self.stopping)
+            cells = campaign.stopping_cells(self.stopping)
             terminal.print_table(to, (cells,), title="Intervals that hold at every look", words=_WORDS)
         for note in self.data.notes:
             terminal.print_line(to, note, indent=2)
+
+    def _show_table(self, to: Console, name: str) -> None:
+        """Prints one of `_TITLES`, narrower where the terminal is."""
+        title = _TITLES[name]
+        if name == "table1" and published.split(self.quirks)[0]:
+            title = "Table 1: domains of the first iteration per vantage point and provider"
+        for heading, cells in self.parts(name):
+            forms = [cells]
+            forms += [render.table1_long(self.table1)] if name == "table1" else []
+            forms += [[[line[0], *line[2:]] for line in cells]] if name == "dose" else []
+            whose = f", {heading.replace(':', '', 1)}" if heading else ""
+            terminal.print_table(to, forms, title=title + whose, words=_WORDS)
+        if name == "client_effects":
+            terminal.print_line(to, findings.client_effect_sentence(self.client_effects), indent=2)
+            to.print()
 
     def _show_configurations(self, to: Console) -> None:
         full = render.configuration_cells(self.configurations)
@@ -264,19 +248,6 @@ class Tables:
         if noise:
             terminal.print_line(to, f"Noise floor: {', '.join(noise)}.", indent=2)
 
-    def _show_splits(self, to: Console) -> None:
-        for group, rows in self.groups():
-            cells = render.by_limiter_cells(rows)
-            if cells:
-                suffix = f", {self.by.value} {group}" if self.by else ""
-                title = f"Table 2 by what limited the reference: median speed-up (runs){suffix}"
-                terminal.print_table(to, (cells,), title=title, words=(*_WORDS, "reference"))
-
-    def _show_dose(self, to: Console) -> None:
-        full = render.dose_cells(self.dose)
-        title = "Table 2 by dose: runs in which the option took effect, and those in which it did not"
-        terminal.print_table(to, (full, [[line[0], *line[2:]] for line in full]), title=title, words=_WORDS)
-
 
 def make_tables(
     data: Dataset,
@@ -295,30 +266,21 @@ def make_tables(
         UsageError: the metric needs KPIs that no folder has.
     """
     of_table1, others = published.split(quirks)
-    read = with_quirks(data, others)
-    with ThreadPoolExecutor(2) as pool:  # Each of these alone uses one core.
-        costs_of = pool.submit(costs.samples, read, metric=metric, selection=selection)
-        table1 = pool.submit(tables.table1, with_quirks(data, of_table1))
-        configurations = pool.submit(tables.configurations, data)
-        limiters_of = pool.submit(limiters, data)
-        order = pool.submit(order_effects, data.downloads, unproven=selection.unproven)
-    samples = costs_of.result()
+    read, first = with_quirks(data, others), with_quirks(data, of_table1)
+    found, _ = results(data, metric=metric, selection=selection, by=by, read=read, of_table1=first)
     return Tables(
+        **_values(found),
         data=data,
         metric=metric,
         by=by,
         selection=selection,
-        table1=tuple(table1.result()),
-        configurations=tuple(configurations.result()),
-        table2=tuple(tables.table2(read, metric=metric, by=by, selection=selection, samples=samples)),
-        client_effects=tuple(client_effects(read.design, samples)) if metric is Metric.TIME else (),
-        limiters=tuple(limiters_of.result()),
-        dose=tuple(tables.dose_rows(read, metric=metric, selection=selection, samples=samples)),
-        order=order.result(),
-        stopping=tuple(stoppings(data, unproven=selection.unproven)),
         quirks=tuple(quirks),
         congestion=tuple(congestion(read)) if quirks else (),
     )
+
+
+def _values(found: Results) -> dict[str, Any]:
+    return {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,13 +294,14 @@ class Made:
     """The report's first screen, for the terminal."""
 
 
-def make_all(folders: Sequence[Path], *, out: Path | None = None) -> Made:
+def make_all(folders: Sequence[Path]) -> Made:
     """Tables, figures and report of campaign folders, written into `tables/`, `figures/` and `report/`."""
     data = dataset.load(folders)
-    target = output_folder(folders, out)
-    made = make_tables(data)
+    target = output_folder(folders, None)
+    found, samples = results(data, metric=Metric.TIME, selection=DEFAULT)
+    made = Tables(**_values(found), data=data, metric=Metric.TIME, by=None, selection=DEFAULT)
     made.write(target / "tables")
     drawn = figures.write(data, target / "figures")
     page = target / "report" / "index.html"
-    summary = report.write(data, page)
+    summary = report.write(data, page, made=(found, samples))
     return Made(tables=made, figures=tuple(drawn), report=page, summary=summary)

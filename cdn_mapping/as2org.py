@@ -56,7 +56,6 @@ class Organisations:
     of_asn: dict[int, str] = field(default_factory=dict)
     """AS number -> organisation id."""
     by_id: dict[str, Organisation] = field(default_factory=dict)
-    sources: list[str] = field(default_factory=list)
     _members: dict[str, list[int]] = field(default_factory=dict)
 
     def get(self, asn: int | None) -> Organisation | None:
@@ -78,7 +77,7 @@ class Organisations:
             self._members = dict(grouped)
         return self._members.get(org_id, [])
 
-    def merge_siblings(self, groups: Iterable[Iterable[int]], *, source: str) -> None:
+    def merge_siblings(self, groups: Iterable[Iterable[int]]) -> None:
         """Merges each group of ASNs into one organisation; overlapping groups are merged.
 
         Id and name are those of the organisation with most members in the group (in a tie, the lowest id); a group
@@ -107,7 +106,6 @@ class Organisations:
             for asn in members:
                 self.of_asn[asn] = winner
         self._members = {}
-        self.sources.append(source)
 
 
 def read(path: Path, *, into: Organisations | None = None) -> Organisations:
@@ -123,7 +121,7 @@ def read(path: Path, *, into: Organisations | None = None) -> Organisations:
         case b"":
             raise UsageError("the file is empty", where=str(path), remedy="fetch it again: upshift map fetch")
         case b"[":
-            organisations.merge_siblings(_read_siblings(path, chain([first], chunks)), source=str(path))
+            organisations.merge_siblings(_read_siblings(path, chain([first], chunks)))
             return organisations
         case b"{":
             _read_jsonl(path, _lines(path, chain([first], chunks)), organisations)
@@ -139,7 +137,6 @@ def read(path: Path, *, into: Organisations | None = None) -> Organisations:
         raise UsageError(
             "the file has no AS number", where=str(path), remedy="give CAIDA's as-org2info, not another file"
         )
-    organisations.sources.append(str(path))
     organisations._members = {}
     return organisations
 
@@ -198,13 +195,13 @@ def decoded(name: str) -> str:
         return name
 
 
-def _asn(text: object, path: Path, line: int) -> int:
+def _asn(text: object, path: Path, number: int, place: str = "line {}") -> int:
     if isinstance(text, int | str) and not isinstance(text, bool) and str(text).isascii() and str(text).isdigit():
         asn = int(text)
         if asn <= MAX_ASN:
             return asn
     raise UsageError(
-        f"line {line}: {text!r} is not a valid AS number", where=str(path), remedy="fix or remove that line"
+        f"{place.format(number)}: {text!r} is not a valid AS number", where=str(path), remedy="fix or remove it"
     )
 
 
@@ -294,16 +291,5 @@ def _read_siblings(path: Path, chunks: Iterable[bytes]) -> list[list[int]]:
                 where=str(path),
                 remedy="give an as2org+ sibling list: [[15169, 36040], ...]",
             )
-        siblings.append([_sibling(asn, path, number) for asn in group])
+        siblings.append([_asn(asn, path, number, "element {} of the list") for asn in group])
     return siblings
-
-
-def _sibling(value: object, path: Path, number: int) -> int:
-    try:
-        return _asn(value, path, number)
-    except UsageError:
-        raise UsageError(
-            f"element {number} of the list: {value!r} is not a valid AS number",
-            where=str(path),
-            remedy="fix that element",
-        ) from None

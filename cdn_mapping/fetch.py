@@ -10,7 +10,6 @@ redirects.
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import os
 import re
 import socket
@@ -22,10 +21,10 @@ from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 import core
-from core.errors import IncompleteError, PlaceError, ReachError, UsageError
+from core.errors import IncompleteError, PlaceError, UsageError
 from core.files.config import read_json
 from core.files.disk import write_json
-from core.reach import ENVIRONMENT_VARIABLE, check_address, environment_prefixes
+from core.reach import check_address, check_host
 from core.untrusted import host_and_port, plain, url_fault
 
 ROUTEVIEWS = "https://archive.routeviews.org/"
@@ -52,26 +51,16 @@ class _Pinned(http.client.HTTPConnection):
 
 
 def checked_address(host: str, port: int) -> str:
-    """The first address of a host that may be contacted. Raises ReachError.
-
-    While the environment limits what may be contacted, names are not looked up at all: the query itself would go to a
-    name server outside.
-    """
+    """The first address of a host. Raises ReachError if it may not be contacted, or looked up (`check_host`)."""
+    host = host.strip("[]")
+    check_host(host)
     try:
-        addresses = [str(ipaddress.ip_address(host.strip("[]")))]
-    except ValueError:
-        if environment_prefixes() is not None:
-            raise ReachError(
-                f"{host} is a name on the Internet, and {ENVIRONMENT_VARIABLE} is set",
-                remedy="fetch outside the lab, with the variable unset",
-            ) from None
-        try:
-            entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:  # no such name, or one that DNS cannot have
-            raise PlaceError(f"{host} cannot be resolved ({error})", remedy="check the network, or the name") from None
-        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
-    check_address(addresses[0])
-    return addresses[0]
+        entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:  # no such name, or one that DNS cannot have
+        raise PlaceError(f"{host} cannot be resolved ({error})", remedy="check the network, or the name") from None
+    address = str(entries[0][4][0])
+    check_address(address)
+    return address
 
 
 def _request(url: str, headers: dict[str, str]) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
@@ -161,7 +150,6 @@ def newest_as2org(base: str = CAIDA) -> str:
 class FetchedFile:
     """A fetched file."""
 
-    url: str
     path: Path
     size_bytes: int
     resumed_at: int
@@ -212,7 +200,7 @@ def download(url: str, folder: Path, *, on_read: Callable[[int, int], None] | No
         )
     part.replace(target)
     note.unlink(missing_ok=True)
-    return FetchedFile(url=url, path=target, size_bytes=done, resumed_at=start)
+    return FetchedFile(path=target, size_bytes=done, resumed_at=start)
 
 
 def _body(response: http.client.HTTPResponse, url: str) -> Iterator[bytes]:

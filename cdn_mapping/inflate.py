@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import zstandard
+
 from core.errors import UsageError, unreadable
 
 PIECE_BYTES = 32_768
@@ -70,8 +72,6 @@ class _Bz2(_Inflater):
 
 class _Zstd(_Inflater):
     def __init__(self) -> None:
-        import zstandard  # imported here: it belongs to the extra `crawl`, and most RIBs are gz or bz2
-
         self._inflater = zstandard.ZstdDecompressor().decompressobj()
         self._rest = b""
 

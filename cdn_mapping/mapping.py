@@ -80,7 +80,7 @@ def explain(mapped: Mapped) -> dict[str, object]:
     origin = mapped.origin
     return {
         "address": mapped.address,
-        "prefix": str(origin.prefix) if origin else None,
+        "prefix": origin.prefix if origin else None,
         "asn": mapped.asn,
         "organisation": mapped.organisation_name,
         "organisation_id": mapped.organisation.org_id if mapped.organisation else None,
@@ -237,7 +237,7 @@ def map_table(table: pa.Table, mapper: Mapper) -> tuple[pa.Table, dict[str, Any]
         "asn": [row.asn if row else None for row in rows],
         "organisation": [row.organisation_name if row else None for row in rows],
         "provider": providers,
-        "prefix": [str(origin.prefix) if origin else None for origin in origins],
+        "prefix": [origin.prefix if origin else None for origin in origins],
         "rule": [row.rule.kind.value if row else None for row in rows],
         "rival_asns": [" ".join(map(str, row.rival_asns)) or None if row else None for row in rows],
         "dissent": [origin.dissent if origin else None for origin in origins],

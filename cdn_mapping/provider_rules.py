@@ -63,7 +63,6 @@ class Providers:
     """
 
     def __init__(self, files: Mapping[Path, ProviderFile], organisations: Organisations) -> None:
-        self.files = files
         self._rules: dict[int, Rule] = {}
         self._owner: dict[int, Path] = {}
         self._ends = {
@@ -86,8 +85,9 @@ class Providers:
         """The provider of an AS, and why."""
         if asn is None:
             return Rule(provider=Provider.OTHER, kind=RuleKind.NONE, text="no origin AS is known")
-        none = Rule(provider=Provider.OTHER, kind=RuleKind.NONE, text=f"AS{asn} belongs to no provider's organisation")
-        return self._rules.get(asn, none)
+        return self._rules.get(asn) or Rule(
+            provider=Provider.OTHER, kind=RuleKind.NONE, text=f"AS{asn} belongs to no provider's organisation"
+        )
 
     def by_cname(self, chain: Sequence[str]) -> str | None:
         """The provider of a chain of CNAMEs: that of the last name that matches a rule; None without a match."""
@@ -97,10 +97,6 @@ class Providers:
                 if labels.endswith(ends):
                     return provider
         return None
-
-    def asns(self, provider: str) -> list[int]:
-        """All AS numbers of a provider, sorted."""
-        return sorted(asn for asn, rule in self._rules.items() if rule.provider == provider)
 
     def _claim_siblings(self, path: Path, provider: ProviderFile, organisations: Organisations) -> None:
         for seed in provider.seed_asns:

@@ -53,7 +53,6 @@ class MrtFile:
         truncated_at: offset in the inflated data of the record that is incomplete, or of the end of a compressed
             stream that was cut between two records; None if the file appears complete. A plain file that was cut
             exactly between two records cannot be detected.
-        size_bytes, read_bytes: size on disk and how much of it has been read, for progress.
     """
 
     def __init__(self, path: Path, *, on_read: Callable[[int, int], None] | None = None) -> None:
@@ -61,14 +60,6 @@ class MrtFile:
         self.truncated_at: int | None = None
         self._source = Inflated(path)
         self._on_read = on_read
-
-    @property
-    def size_bytes(self) -> int:
-        return self._source.size_bytes
-
-    @property
-    def read_bytes(self) -> int:
-        return self._source.read_bytes
 
     def __iter__(self) -> Iterator[Record]:
         unpack = HEADER.unpack_from
@@ -89,10 +80,10 @@ class MrtFile:
                     break
                 yield base + position, kind, subtype, buffer[position + HEADER_BYTES : stop]
                 position = stop
-            if self._on_read is not None and self.read_bytes < self.size_bytes:
-                self._on_read(self.read_bytes, self.size_bytes)
+            if self._on_read is not None and self._source.read_bytes < self._source.size_bytes:
+                self._on_read(self._source.read_bytes, self._source.size_bytes)
         if self._on_read is not None:  # once, also if the last piece decompresses to nothing or is skipped
-            self._on_read(self.size_bytes, self.size_bytes)
+            self._on_read(self._source.size_bytes, self._source.size_bytes)
         if position < len(buffer) or self._source.cut or base + len(buffer) == 0:
             self.truncated_at = base + position
 

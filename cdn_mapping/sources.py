@@ -259,7 +259,7 @@ def _add_bgpstream(ballot: Ballot, rib: Path, progress: Progress, about: dict[st
 
 
 def build_from_collector(collector: str, time: datetime) -> PrefixTable:
-    """The table of a collector's RIB by BGPStream (see `bgpstream.read_collector`)."""
+    """The table of a collector's RIB by BGPStream (see `read_collector`)."""
     ballot = Ballot()
     stream = read_collector(collector, time)
     # libbgpstream retries an absent broker for ever without returning to Python.

@@ -75,10 +75,7 @@ class _Columns:
         origin = (facts >> np.uint64(_LENGTH_BITS + _VOTE_BITS)).astype(np.int64) - 1
         order = np.lexsort((origin, length, low, high))
         high, low, length, origin, votes = high[order], low[order], length[order], origin[order], votes[order]
-        if len(order) == 0:
-            return VoteRows(high=high, low=low, length=length, origin=origin, votes=votes)
-        fresh = np.empty(len(order), bool)
-        fresh[0] = True
+        fresh = np.ones(len(order), bool)
         fresh[1:] = (
             (high[1:] != high[:-1]) | (low[1:] != low[:-1]) | (length[1:] != length[:-1]) | (origin[1:] != origin[:-1])
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 
 from core.errors import ReachError, UsageError
@@ -85,21 +85,19 @@ def _is_public(ip: IPAddress) -> bool:
     return ip.version == 4 or ip in _NAT64 or (ip in _UNICAST and not is_allowed(ip, _NO_SERVERS))
 
 
-def environment_prefixes(environ: Mapping[str, str] | None = None) -> tuple[IPNetwork, ...] | None:
+def environment_prefixes() -> tuple[IPNetwork, ...] | None:
     """The prefixes that the environment allows, or None if it sets no limit."""
-    text = (os.environ if environ is None else environ).get(ENVIRONMENT_VARIABLE)
+    text = os.environ.get(ENVIRONMENT_VARIABLE)
     return None if text is None else parse_prefixes(text, where=ENVIRONMENT_VARIABLE)
 
 
-def check_address(
-    address: str | IPAddress, allowed: Iterable[IPNetwork] = ANYWHERE, *, environ: Mapping[str, str] | None = None
-) -> None:
+def check_address(address: str | IPAddress, allowed: Iterable[IPNetwork] = ANYWHERE) -> None:
     """Raises ReachError unless both `allowed` and the environment permit this address.
 
     Call it before the first packet: it is the only protection against contacting a host because of a wrong DNS answer.
     """
     ip = unmapped(address)
-    limits = environment_prefixes(environ)
+    limits = environment_prefixes()
     for prefixes, origin in ((allowed, "this place"), (limits, ENVIRONMENT_VARIABLE)):
         if prefixes is ANYWHERE or prefixes is None:
             continue

@@ -61,37 +61,33 @@ def log_capital(successes: int, steps: int, mean: float, prior: float) -> float:
     """
     failures = steps - successes
     won = _log_beta(successes + prior, failures + prior) - _log_beta(prior, prior)
-    return won - _product(successes, math.log(mean)) - _product(failures, math.log1p(-mean))
+    return won - successes * math.log(mean) - failures * math.log1p(-mean)
 
 
 def _log_beta(a: float, b: float) -> float:
     return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
 
 
-def _product(count: int, log: float) -> float:
-    return count * log if count else 0.0
-
-
-def share_interval(least: int, most: int, steps: int, *, alpha: float = ALPHA) -> Interval:
+def share_interval(least: int, most: int, steps: int) -> Interval:
     """The share of successes, of which `least` to `most` are known to be among the steps."""
-    return Interval(_lowest_mean(least, steps, alpha), 1.0 - _lowest_mean(steps - most, steps, alpha))
+    return Interval(_lowest_mean(least, steps), 1.0 - _lowest_mean(steps - most, steps))
 
 
-def _lowest_mean(successes: int, steps: int, alpha: float) -> float:
+def _lowest_mean(successes: int, steps: int) -> float:
     """The lowest mean that is not excluded, to 1e-9, rounded down."""
     if successes == 0:
         return 0.0
     low, high = 0.0, successes / steps  # the capital falls from the left up to the observed share
     while high - low > 1e-9:
         middle = (low + high) / 2
-        if log_capital(successes, steps, middle, _SHARE_PRIOR) < -math.log(alpha):
+        if log_capital(successes, steps, middle, _SHARE_PRIOR) < -math.log(ALPHA):
             high = middle
         else:
             low = middle
     return low
 
 
-def median_rank(steps: int, *, alpha: float = ALPHA) -> int:
+def median_rank(steps: int) -> int:
     """The rank k, from 1, so that the k-th smallest and the k-th largest value are the interval of the median.
 
     0 with too few steps: the interval is then unbounded. With ties the interval still holds: there is a 0/1 sequence of
@@ -100,7 +96,7 @@ def median_rank(steps: int, *, alpha: float = ALPHA) -> int:
     low, high = -1, steps // 2  # low is excluded, high is not
     while high - low > 1:
         middle = (low + high) // 2
-        if log_capital(middle, steps, 0.5, _MEDIAN_PRIOR) < -math.log(alpha):
+        if log_capital(middle, steps, 0.5, _MEDIAN_PRIOR) < -math.log(ALPHA):
             high = middle
         else:
             low = middle
@@ -152,12 +148,12 @@ class SpeedUps:
         self.faster += _is_faster(low, high)
         self.perhaps += high > 1
 
-    def interval(self, quantity: Quantity, *, alpha: float = ALPHA) -> Interval:
+    def interval(self, quantity: Quantity) -> Interval:
         """The interval after all steps so far."""
         steps = len(self.lows)
         if quantity is Quantity.SHARE:
-            return share_interval(self.faster, self.perhaps, steps, alpha=alpha) if steps else Interval(0.0, 1.0)
-        rank = median_rank(steps, alpha=alpha)
+            return share_interval(self.faster, self.perhaps, steps) if steps else Interval(0.0, 1.0)
+        rank = median_rank(steps)
         return Interval(self.lows[rank - 1], self.highs[-rank]) if rank else Interval(0.0, math.inf)
 
     def width(self, quantity: Quantity) -> float:

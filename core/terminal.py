@@ -19,6 +19,8 @@ from core.untrusted import plain
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
     from rich.table import Table
 
 
@@ -181,11 +183,7 @@ class _Lines:
 class _Bars:
     """One bar per task, by rich."""
 
-    def __init__(self, progress: object) -> None:
-        from rich.progress import Progress as RichProgress
-        from rich.progress import TaskID
-
-        assert isinstance(progress, RichProgress)  # noqa: S101 - narrows the type for the lazy import
+    def __init__(self, progress: RichProgress) -> None:
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
 

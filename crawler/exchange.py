@@ -100,6 +100,12 @@ class CrawlReply:
     stopped: bool
     """We stopped it, or the server broke off: more would have come."""
 
+    @property
+    def charset(self) -> str | None:
+        """The character encoding that its Content-Type states, whether or not it is one."""
+        _, _, after = self.headers.get("content-type", "").lower().partition("charset=")
+        return after.split(";")[0].strip(" \"'") or None
+
 
 def unpacked(body: bytes, ask: CrawlRequest) -> bytes:
     """The text of a body. Raises RefusedError if it is packed by anything but gzip, or unpacks to too much."""

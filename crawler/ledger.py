@@ -32,14 +32,6 @@ class DomainResult:
     """Rows of a crawl for objects: columns of `PageObject` that differ from its defaults."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filled:
-    """The result of writing a list into the ledger."""
-
-    added: int
-    duplicates: int
-
-
 _OF_TARGET = (
     "url", "size_bytes", "size_is_lower_bound", "server_ip", "depth", "crawled_at", "alt_svc", "cname_chain",
 )  # fmt: skip
@@ -53,8 +45,8 @@ class CrawlLedger(ledger.Ledger):
 
     def fill(
         self, rows: Iterable[Listed | ledger.LedgerEntry], *, shard: tuple[int, int] = (1, 1), limit: int | None = None
-    ) -> Filled:
-        """Writes the list into the ledger, all of it or nothing.
+    ) -> int:
+        """Writes the list into the ledger, all of it or nothing; returns how many rows were duplicates.
 
         A broken list (UsageError) leaves no ledger behind, so the corrected list can be crawled into the same file.
 
@@ -72,11 +64,11 @@ class CrawlLedger(ledger.Ledger):
                     entry = ledger.LedgerEntry(domain=row.domain, rank=row.rank) if isinstance(row, Listed) else row
                     is_new = self._add([entry])
                     added, duplicates = added + is_new, duplicates + 1 - is_new
-        return Filled(added=added, duplicates=duplicates)
+        return duplicates
 
-    def take(self) -> Iterator[tuple[str, int | None]]:
-        """Pending domains with their ranks, in the order of the list; each once per open ledger."""
-        return ((entry.domain, entry.rank) for entry in self.entries())
+    def take(self) -> Iterator[str]:
+        """Pending domains in the order of the list; each once per open ledger."""
+        return (entry.domain for entry in self.entries())
 
     def finish(self, result: DomainResult) -> None:
         """Marks a domain as done; survives a kill of the process."""

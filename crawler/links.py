@@ -103,7 +103,10 @@ def _addresses(srcset: str) -> Iterator[str]:
 
 def _parsed(body: bytes, url: str, encoding: str | None) -> tuple[lxml.html.HtmlElement, str]:
     """The page's root element, and what its references are relative to."""
-    parser = lxml.html.HTMLParser(encoding=encoding, huge_tree=False)
+    try:
+        parser = lxml.html.HTMLParser(encoding=encoding, huge_tree=False)
+    except (LookupError, ValueError):  # as browsers do with a label that they do not know
+        parser = lxml.html.HTMLParser(huge_tree=False)
     root = lxml.html.document_fromstring(body, parser=parser)
     bases = root.xpath("//base/@href")
     return root, (normal(url, str(bases[0])) if bases else None) or url
@@ -126,7 +129,7 @@ def extract(body: bytes, *, url: str, encoding: str | None = None) -> Links:
             else:
                 pages.setdefault(link)
     except (lxml.etree.LxmlError, LookupError, ValueError):
-        pass  # not HTML after all, or an unknown encoding: no links
+        pass  # not HTML after all: no links
     ranked = sorted(files, key=lambda link: _CLASS.get(ending(link), _UNKNOWN_CLASS))
     return Links(files=ranked, pages=[page for page in pages if page not in files])
 
@@ -171,7 +174,7 @@ def embedded(body: bytes, *, url: str, encoding: str | None = None) -> Embedded:
         root, base = _parsed(body, url, encoding)
         return _usable(base, _shown(root))
     except (lxml.etree.LxmlError, LookupError, ValueError):
-        return Embedded(urls={}, unusable=0)  # not HTML after all, or an unknown encoding
+        return Embedded(urls={}, unusable=0)  # not HTML after all
 
 
 def of_style_sheet(text: str, *, url: str) -> Embedded:

@@ -77,7 +77,7 @@ class ObjectVisit(DomainVisit):
         if reply.status != 200:
             raise RefusedError(CrawlOutcome.HTTP_STATUS, str(reply.status))
         if ask.html:
-            self._want(await asyncio.to_thread(embedded, reply.body, url=url, encoding=_charset(reply)))
+            self._want(await asyncio.to_thread(embedded, reply.body, url=url, encoding=reply.charset))
         self._rows.append({"is_page": True, **self._row(url, ask, reply)})
         done = 0
         while done < len(self._wanted):  # style sheets add to it
@@ -135,9 +135,3 @@ def without_query(url: str) -> str:
 def mime_of(reply: CrawlReply) -> str:
     """The media type of an answer, in lower case; that of HTML where it says none, as `CrawlRequest.html` assumes."""
     return reply.headers.get("content-type", "").partition(";")[0].strip().lower() or "text/html"
-
-
-def _charset(reply: CrawlReply) -> str | None:
-    """The character encoding that an answer states."""
-    _, _, after = reply.headers.get("content-type", "").lower().partition("charset=")
-    return after.split(";")[0].strip(" \"'") or None

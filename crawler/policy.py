@@ -12,7 +12,7 @@ import asyncio
 import ipaddress
 import math
 from collections import Counter
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from protego import Protego
@@ -173,7 +173,13 @@ class Throttle:
             address: of the server.
             size_get: the request is a GET for a size, limited to `SIZE_GETS` at a time.
         """
-        async with self._addresses.turn(address), self._size_gets if size_get else nullcontext():
+        async with AsyncExitStack() as held:
+
+            async def then() -> None:
+                if size_get:
+                    await held.enter_async_context(self._size_gets)
+
+            await held.enter_async_context(self._addresses.turn(address, then=then))
             yield
 
     def gap(self, host: str, delay_s: float) -> AbstractAsyncContextManager[None]:

@@ -23,7 +23,7 @@ from core.outreach.lists import TopList, identity
 from core.system import signals
 from core.terminal import Progress
 from crawler.exchange import CrawlOutcome
-from crawler.ledger import CrawlLedger, Filled
+from crawler.ledger import CrawlLedger
 from crawler.policy import AGENT, Throttle
 from crawler.visit import CrawlLimits
 
@@ -73,8 +73,8 @@ class CrawlSummary:
     list_form: str | None
     broken_rows: Counter[str]
     named_faults: list[str]
-    filled: Filled | None
-    """None if the list was in the ledger already."""
+    duplicates: int | None
+    """Rows of domains that the list had before; None if it was in the ledger already."""
     complaints: list[str]
     objects: Counter[str]
     """Of a crawl for objects: measured, lower bounds, skipped, and causes."""
@@ -97,7 +97,7 @@ def crawl(options: CrawlOptions, progress: Progress) -> CrawlSummary:
     try:
         rows = TopList(options.source)
         listed = _of_targets(options.source) if options.limits.objects and targets.is_table(options.source) else rows
-        filled = None if ledger.filled else ledger.fill(listed, shard=options.shard, limit=options.limit)
+        duplicates = None if ledger.filled else ledger.fill(listed, shard=options.shard, limit=options.limit)
         _visit_all(options, ledger, blocks, progress)
         objects = Counter[str]()
         if options.limits.objects:
@@ -113,7 +113,7 @@ def crawl(options: CrawlOptions, progress: Progress) -> CrawlSummary:
         list_form=rows.form,
         broken_rows=rows.broken,
         named_faults=list(map(str, rows.faults)),
-        filled=filled,
+        duplicates=duplicates,
         complaints=blocks.complaints,
         objects=objects,
     )
@@ -121,12 +121,9 @@ def crawl(options: CrawlOptions, progress: Progress) -> CrawlSummary:
 
 def _of_targets(path: Path) -> Iterator[LedgerEntry]:
     """The domains of a `targets` file, with provider where it was mapped."""
-    domains = 0
-    for domains, row in enumerate(targets.values(path, ("domain", "rank")), 1):  # noqa: B007 - counted
+    for row in targets.values(path, ("domain", "rank")):
         known = {"provider": row["provider"]} if row["provider"] else {}
         yield LedgerEntry(domain=row["domain"], rank=row["rank"], known=known)
-    if not domains:
-        raise UsageError("the targets file has no domain", where=str(path), remedy="give a top list or targets")
 
 
 def _counted(rows: Iterator[PageObject], counts: Counter[str]) -> Iterator[PageObject]:

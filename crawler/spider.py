@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -177,8 +177,8 @@ class FileSpider(scrapy.Spider):
         return
         yield  # makes this an asynchronous generator, which Scrapy requires
 
-    async def _work(self, domains: Any) -> None:
-        for domain, _ in domains:
+    async def _work(self, domains: Iterator[str]) -> None:
+        for domain in domains:
             assert Pins.current is not None  # noqa: S101 - Scrapy creates it before the spider
             visit = (ObjectVisit if self._limits.objects else DomainVisit)(
                 domain=domain,

@@ -149,7 +149,7 @@ class DomainVisit:
                 self._weigh(url, ask, depth)
                 continue
             # In a thread: for a tag of 100,000 attributes libxml2 takes minutes, in which other visits go on.
-            links = await asyncio.to_thread(extract, reply.body, url=url)
+            links = await asyncio.to_thread(extract, reply.body, url=url, encoding=reply.charset)
             for link in links.files:
                 await self._probe(link, depth)
             if depth < self.limits.depth:

@@ -60,7 +60,7 @@ def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
         if survey.contact:
             arguments.check_contact(options.contact)
         settings = survey.settings(**{name: value for name, value in given.items() if name in own})
-        engine.check(survey, options, settings)  # before a namespace is made for it
+        subjects = engine.check(survey, options, settings)  # before a namespace is made for it
         opened: AbstractContextManager[Site | None] = nullcontext()
         if place is not None and survey.starts_programs:
             opened = place(given["isolation"], options.nameserver, survey.kernel, survey.raw, options.ipv6)
@@ -71,7 +71,7 @@ def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
                 written=(options.out, arguments.ledger_beside(options.out, options.ledger), options.targets_out),
             )
         with show_progress(as_json=given["as_json"]) as progress, opened as site:
-            summary = engine.run(survey, options, settings, progress, site=site)
+            summary = engine.run(survey, options, settings, subjects, progress, site=site)
         _print_summary(survey, summary, options.out, as_json=given["as_json"])
 
     parameters = sorted(_parameters(survey, place), key=lambda parameter: parameter.default is not parameter.empty)

@@ -135,6 +135,8 @@ def _joined(rows: Iterable[Row]) -> tuple[list[Row], list[tuple[Row, str]]]:
             dropped.append((row, "another file of the same domain"))
         else:
             is_mapped = known.get("rule") is not None
+            if known.get("size_bytes") is None and "size_is_lower_bound" in row:
+                known["size_is_lower_bound"] = row["size_is_lower_bound"]  # it is said of the size, which comes too
             for name, value in row.items():
                 if is_mapped and name in MAPPED:
                     continue

@@ -23,11 +23,11 @@ from core.outreach.ledger import Finished
 from core.outreach.lists import identity, parse_shard
 from core.outreach.pace import Lanes, TokenBucket
 from core.reach import ANYWHERE, environment_prefixes
-from core.system import process
 from core.system.this_host import check_ipv6
 from core.terminal import Progress
 from survey.access import Access, NotAskedError
 from survey.lookups import confined
+from survey.programs import start_here
 from survey.subjects import Source, Subject
 from survey.surveys import PLANNED, Context, Record, Remark, Site, Survey, SurveyOptions, Visit
 
@@ -130,37 +130,38 @@ class SurveySummary:
     remarks: list[Remark]
 
 
-def plan_of(survey: Survey, options: SurveyOptions, settings: Any) -> dict[str, Any]:
-    """Options that affect the results, as JSON values: a resumed run must have the same."""
+def plan_of(survey: Survey, options: SurveyOptions, settings: Any, path: Path) -> dict[str, Any]:
+    """Options that affect the results, as JSON values, and the list: a resumed run must have the same."""
     own = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in survey.unplanned}
     own = {name: identity(value) if isinstance(value, Path) else value for name, value in own.items()}
     shared = {name: getattr(options, name) for name in PLANNED}
     return {
         "survey": survey.kind,
-        "list": identity(survey.subjects(options, settings).path),
+        "list": identity(path),
         "shard": list(parse_shard(options.shard)),
         **shared,
         **own,
     }
 
 
-def check(survey: Survey, options: SurveyOptions, settings: Any) -> None:
-    """Raises UsageError for options that contradict each other, or an input that cannot be read."""
+def check(survey: Survey, options: SurveyOptions, settings: Any) -> Source:
+    """What is to be surveyed. Raises UsageError for options that contradict each other, or an unreadable input."""
     survey.check(settings)
     parse_shard(options.shard)
     subjects = survey.subjects(options, settings)
     check_out(options.out, subjects.path)
     check_targets_out(subjects, options.out, options.targets_out)
+    return subjects
 
 
 def run(
     survey: Survey,
     options: SurveyOptions,
     settings: Any,
+    subjects: Source,
     progress: Progress,
     *,
     site: Site | None = None,
-    now: Callable[[], float] = time.time,
 ) -> SurveySummary:
     """Runs a survey, or resumes it from its ledger, and writes its results.
 
@@ -168,26 +169,24 @@ def run(
         survey: its description.
         options: those of every survey.
         settings: the survey's own options, a value of `Survey.settings`.
+        subjects: what `check` returned.
         site: where its programs run; None: here.
-        now: Unix time, for `surveyed_at`.
 
     Raises:
-        UsageError: a broken list, ledger or block list, with file and line; options that contradict each other.
+        UsageError: a broken list, ledger or block list, with file and line.
         PlaceError: this host cannot run it.
     """
-    check(survey, options, settings)
     blocks = BlockLists(block_list_paths(options.block_list, options.opt_out))
-    ledger = SurveyLedger(ledger_beside(options.out, options.ledger), plan_of(survey, options, settings))
+    plan = plan_of(survey, options, settings, subjects.path)
+    ledger = SurveyLedger(ledger_beside(options.out, options.ledger), plan)
     remarks: list[Remark] = []
     try:
-        subjects = None
-        if not ledger.filled:
-            subjects = survey.subjects(options, settings)
+        if is_new := not ledger.filled:
             ledger.fill(subjects)
         total, done = ledger.counts()
         if done.total() < total:
             arguments.allow_many_files(options.concurrency, "--concurrency")
-            work = _visit_all(survey, options, settings, ledger, blocks, progress, site or Site(start=_start_here), now)
+            work = _visit_all(survey, options, settings, ledger, blocks, progress, site or Site(start=start_here))
             remarks = asyncio.run(work)
         records = list(ledger.records(survey.record))
     finally:
@@ -195,7 +194,8 @@ def run(
     store.write_rows(options.out, survey.kind, records, survey.record)
     if options.targets_out is not None:
         fill_targets(options.source, options.targets_out, known(survey, records))
-    return SurveySummary(records=records, subjects=subjects, complaints=blocks.complaints, remarks=remarks)
+    read = subjects if is_new else None
+    return SurveySummary(records=records, subjects=read, complaints=blocks.complaints, remarks=remarks)
 
 
 def known(survey: Survey, records: Sequence[Record]) -> dict[str, dict[str, bool | int | str]]:
@@ -204,10 +204,6 @@ def known(survey: Survey, records: Sequence[Record]) -> dict[str, dict[str, bool
         column: {record.domain: value for record in records if (value := says(record)) is not None}
         for column, says in survey.targets.items()
     }
-
-
-def _start_here(argv: Sequence[str]) -> process.Child:
-    return process.start(argv, stdin=True, stdout=True, binary=True)
 
 
 @asynccontextmanager
@@ -245,7 +241,6 @@ async def _visit_all(
     blocks: BlockLists,
     progress: Progress,
     site: Site,
-    now: Callable[[], float],
 ) -> list[Remark]:
     """Visits all pending subjects."""
     total, outcomes = ledger.counts()
@@ -269,7 +264,7 @@ async def _visit_all(
                 flusher = both.create_task(flush_often())
                 async with asyncio.TaskGroup() as group:
                     for _ in range(min(options.concurrency * survey.visits_per_place, total)):
-                        group.create_task(_work(survey, visit, subjects, finished, now))
+                        group.create_task(_work(survey, visit, subjects, finished))
                 flusher.cancel()
         except BaseExceptionGroup as faults:
             fault: BaseException = faults
@@ -281,17 +276,16 @@ async def _visit_all(
     return context.remarks
 
 
-async def _work(
-    survey: Survey, visit: Visit, subjects: Iterator[Subject], finished: list[Finished], now: Callable[[], float]
-) -> None:
+async def _work(survey: Survey, visit: Visit, subjects: Iterator[Subject], finished: list[Finished]) -> None:
     """Visits subjects one after another until none is left."""
     for subject in subjects:
-        record = survey.record(domain=subject.domain, rank=subject.rank, provider=subject.provider, surveyed_at=now())
+        now = time.time()
+        record = survey.record(domain=subject.domain, rank=subject.rank, provider=subject.provider, surveyed_at=now)
         try:
             record = await visit(subject, record)
         except NotAskedError as error:
             survey.refused(record, error)
-        record.surveyed_at = now()  # when it ended; a visit has the time when it began
+        record.surveyed_at = time.time()  # when it ended; a visit has the time when it began
         finished.append((subject.key, survey.outcome(record), document_of(record)))
 
 

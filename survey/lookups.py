@@ -14,7 +14,7 @@ import asyncio
 import ipaddress
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,10 +24,9 @@ import dns.rdata
 
 from core.errors import PlaceError
 from core.outreach.dns import Answer, Cause, ResolveError, Resolver
-from core.system import process
 from core.system.confine import confine
 from core.untrusted import scrub
-from survey.programs import ProberPool, ProberProgram
+from survey.programs import ProberPool, ProberProgram, start_here
 
 Question = tuple[str, bool]
 """A host, and whether its IPv6 addresses are wanted."""
@@ -64,12 +63,8 @@ async def confined(resolver: Resolver) -> AsyncIterator[Lookups]:
         decode=_replies,
         greeted=_greeted,
     )
-    async with ProberPool(program, _start) as pool:
+    async with ProberPool(program, start_here) as pool:
         yield Lookups(pool)
-
-
-def _start(argv: Sequence[str]) -> process.Child:
-    return process.start(argv, stdin=True, stdout=True, binary=True)
 
 
 def _greeted(line: bytes) -> None:

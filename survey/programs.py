@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from core.errors import PlaceError
+from core.system import process as programs
 from core.system.process import Child
 
 Request = TypeVar("Request")
@@ -24,6 +25,12 @@ Reply = TypeVar("Reply")
 
 Start = Callable[[Sequence[str]], Child]
 """Starts a program with binary pipes, where the kernel's settings are correct."""
+
+
+def start_here(argv: Sequence[str]) -> Child:
+    """A `Start` for the network namespace and the settings of this process."""
+    return programs.start(argv, stdin=True, stdout=True, binary=True)
+
 
 Turn = Callable[[], AbstractAsyncContextManager[object]]
 """Waits until a request may be made."""
@@ -99,11 +106,6 @@ class ProberPool(Generic[Request, Reply]):
         for process in self._processes:
             process.stop()
 
-    @property
-    def pids(self) -> list[int]:
-        """Numbers of the processes."""
-        return [process.pid for process in self._processes]
-
     async def ask(self, request: Request, turn: Turn = nullcontext) -> Reply:
         """The reply to a request.
 
@@ -142,10 +144,6 @@ class _Process(Generic[Request, Reply]):
         self._room.set()
         self._fault: PlaceError | None = None
         self._restart: asyncio.Task[None] | None = None
-
-    @property
-    def pid(self) -> int:
-        return int(self._child.pid)
 
     def start(self) -> None:
         """Starts the program; in the thread of the event loop, since a program ends with the thread that started it."""
@@ -275,6 +273,9 @@ class _Process(Generic[Request, Reply]):
             await self.listen()
         except PlaceError as error:
             self._fail(error)
+        except OSError as error:
+            what = f"a prober cannot be started again ({error.strerror})"
+            self._fail(PlaceError(what, remedy="run the same command again to resume"))
 
     def _fail(self, fault: PlaceError) -> None:
         self._fault = fault

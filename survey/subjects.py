@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.errors import UsageError
 from core.files import targets
 from core.outreach.lists import RowFault, TopList, in_shard
 
@@ -88,7 +87,7 @@ class Subjects(Source):
 
     def __iter__(self) -> Iterator[Subject]:
         seen: set[str] = set()
-        for subject in _of_targets(self.path, self._known) if self.is_targets else self._of_list():
+        for subject in self._of_targets() if self.is_targets else self._of_list():
             if self._limit is not None and len(seen) >= self._limit:
                 return
             if self._shard[1] > 1 and not in_shard(subject.domain, *self._shard):
@@ -105,11 +104,6 @@ class Subjects(Source):
         for row in rows:
             yield Subject(domain=row.domain, rank=row.rank)
 
-
-def _of_targets(path: Path, known: Sequence[str]) -> Iterator[Subject]:
-    none = True
-    for row in targets.values(path, known):
-        none = False
-        yield Subject(**row)
-    if none:
-        raise UsageError("the targets file is empty", where=str(path), remedy="crawl first: upshift crawl")
+    def _of_targets(self) -> Iterator[Subject]:
+        for row in targets.values(self.path, self._known):
+            yield Subject(**row)

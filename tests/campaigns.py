@@ -16,13 +16,20 @@ from downloader.execution.run import RunSummary, check_plan, run_campaign
 from downloader.schedule.slots import share
 
 
+class Silent:
+    """No progress."""
+
+    def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
+        pass
+
+
 def run_in(
     campaign: Campaign, targets: Sequence[Target], places: Mapping[str, Place], out: Path, **options: Any
 ) -> RunSummary:
     """As `upshift run`: the campaign is planned, checked and run; `options` are fields of `Session`."""
     check_targets(targets, where=campaign.targets)
     plan = share(campaign, targets, list(places), list(places))
-    check_plan(plan, out)
+    check_plan(plan, out, in_folder=len(places))
     if "reporter" in options:
         return run_campaign(Session(plan=plan, out=out, **options), places)
     with Reporter(out, campaign=campaign.name) as reporter:

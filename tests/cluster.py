@@ -16,6 +16,8 @@ from typing import Any
 
 import requests
 
+from tests.ports import free_port
+
 HOST = "127.0.0.1"
 BUCKET, PREFIX = "captures", "week/first"
 
@@ -29,12 +31,6 @@ ACCOUNT = {
     "AWS_REGION": "eu-central-1",
 }
 """Credentials that are none, for servers on loopback."""
-
-
-def free_port() -> int:
-    """A TCP port of loopback that nobody has now."""
-    with socket.create_server((HOST, 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:

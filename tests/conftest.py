@@ -29,7 +29,7 @@ UNIT = REPOSITORY / "tests" / "unit"
 
 LONGEST = (
     *("test_fleet", "test_statistics_simulation", "test_study_verdicts"),
-    *("test_truth_demo", "test_host_signals", "test_proof_lab", "test_disk_limits", "test_download_run"),
+    *("test_truth_demo", "test_cloud", "test_host_signals", "test_proof_lab", "test_disk_limits", "test_download_run"),
     *("test_fleet_collect", "test_kill_parts", "test_archive", "test_kill_run", "test_host_place", "test_fleet_runs"),
     *("test_downloader_faults", "test_survey_iw", "test_survey_iw_population", "test_lab_life", "test_lab_windows"),
     *("test_crawler_visit", "test_report_browser", "test_faults_input", "test_inspect_folder", "test_survey_options"),
@@ -49,6 +49,13 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip(f"the sample inputs in {path} are not on this machine")
     return path
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports without drawings in their static figures: matplotlib takes most of a small report's time, and what such
+    a test asserts is elsewhere on the page."""
+    monkeypatch.setattr("analysis.report.figures.inline_svg", lambda figure: "<svg></svg>")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -26,9 +26,10 @@ from downloader.client import ClientResult
 from downloader.execution.calls import Resolution
 from downloader.execution.capture import SNAP_BYTES
 from downloader.execution.journal import Journal
-from downloader.execution.records import Planned, complete, record
+from downloader.execution.records import complete, record
 from downloader.factors import ALL as FACTORS
 from downloader.limits.captures import Settled
+from tests.campaigns import Silent
 from tests.unit.pcap_writer import Segment, download, ipv4, pcap
 
 START = 1_700_000_000
@@ -103,11 +104,13 @@ def make_campaign(
     return folder
 
 
-class Silent:
-    """No progress."""
+TABLES = ("downloads.parquet", "superseded.parquet", "environment.json")
+"""Files that inspection writes."""
 
-    def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
-        pass
+
+def contents(folder: Path, names: Sequence[str] = TABLES) -> dict[str, bytes]:
+    """Name -> bytes of these files."""
+    return {name: (folder / name).read_bytes() for name in names}
 
 
 def described_campaign(folder: Path, *, runs: int) -> Path:
@@ -186,18 +189,6 @@ def _row(
     name = run.configurations[position]
     quic = name not in TCP
     client = clients.ALL["quiche" if quic else "requests"]
-    planned = Planned(
-        campaign="generated",
-        vantage=vantage,
-        iteration=run.iteration,
-        target=run.target,
-        configuration=Configuration(name=name, client=client.name, levels={} if quic else LEVELS.get(name, OFF)),
-        client=client,
-        position=position,
-        attempt=1,
-        budget_s=9.0,
-        port=443,
-    )
     result = ClientResult(
         outcome=Outcome.OK,
         failure=None,
@@ -215,7 +206,18 @@ def _row(
         alpn="h3" if quic else "http/1.1",
         quic={"version": "0x00000001"} if quic else None,
     )
-    return record(planned, result, looked_up=Resolution(addresses=("198.18.0.1",), cnames=(), dns_s=0.001, error=None))
+    return record(
+        result,
+        campaign="generated",
+        vantage=vantage,
+        run=run,
+        index=position,
+        configuration=Configuration(name=name, client=client.name, levels={} if quic else LEVELS.get(name, OFF)),
+        client=client,
+        attempt=1,
+        budget_s=9.0,
+        looked_up=Resolution(addresses=("198.18.0.1",), cnames=(), dns_s=0.001, error=None),
+    )
 
 
 def captures(folder: Path) -> list[Path]:

@@ -52,11 +52,17 @@ def _pip() -> bytes:
 
 
 def _compiled(source: Path) -> bytes:
-    """What a `.pyc` has that is used whatever the time and size of its source (PEP 552: flags 0b01)."""
-    content = source.read_bytes()
-    code = compile(content, source.name, "exec", dont_inherit=True)
+    """What a `.pyc` has that is used whatever the time and size of its source (PEP 552: flags 0b01).
+
+    The bytecode is that beside the installed file, behind a header of 16 bytes, where Python has written it.
+    """
+    content, cached = source.read_bytes(), Path(importlib.util.cache_from_source(str(source)))
+    if cached.is_file():
+        code = cached.read_bytes()[16:]
+    else:
+        code = marshal.dumps(compile(content, source.name, "exec", dont_inherit=True))
     flags = (0b01).to_bytes(4, "little")
-    return importlib.util.MAGIC_NUMBER + flags + importlib.util.source_hash(content) + marshal.dumps(code)
+    return importlib.util.MAGIC_NUMBER + flags + importlib.util.source_hash(content) + code
 
 
 def pip_wheel(folder: Path) -> Path:

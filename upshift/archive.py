@@ -66,15 +66,6 @@ class Contents:
     """Downloads whose rows stay as they were packed, as what they were made from is not in the archive."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedFile:
-    """A file of an archive against the same file made anew."""
-
-    path: str
-    fault: str | None
-    """What differs; None: the same bytes."""
-
-
 def pack(
     folders: Sequence[Path],
     out: Path,
@@ -91,7 +82,7 @@ def pack(
 
     Args:
         authors: "Family, Given <ORCID>", without the ORCID iD if there is none.
-        key: of the pseudonyms (`Names.HASH`); it stays beside the archive, readable by its owner alone.
+        key: of the pseudonyms (`Identities.HASH`); it stays beside the archive, readable by its owner alone.
 
     Raises:
         UsageError: a folder holds no campaign or is in use; `out` exists, or is in one of them; a licence or an author
@@ -101,7 +92,7 @@ def pack(
     credits = archive_pages.Credits(licence=archive_pages.licence(licence), authors=archive_pages.people(authors))
     if names is Identities.HASH and captures is CapturesOf.ALL:
         raise UsageError("captures hold addresses and names", where="--names hash", remedy="use --captures none")
-    key_file = out.with_name(f"{out.name}.key")
+    key_file = out.parent / f"{out.name}.key"
     for path in (out, *([key_file] if names is Identities.HASH else [])):
         if os.path.lexists(path):
             raise UsageError("this is already there", where=str(path), remedy="use another --out, or remove it")
@@ -168,8 +159,11 @@ def read_contents(folder: Path) -> Contents:
     return contents
 
 
-def reproduce(folder: Path, contents: Contents, progress: Progress) -> Iterator[ComparedFile]:
-    """Makes inspection, tables, figures and report anew in a temporary folder; each file against the archive's."""
+def reproduce(folder: Path, contents: Contents, progress: Progress) -> Iterator[tuple[str, str | None]]:
+    """Makes inspection, tables, figures and report anew in a temporary folder; each file against the archive's.
+
+    Yields paths, and what differs (None: the same bytes).
+    """
     payload = folder / bag.PAYLOAD
     with tempfile.TemporaryDirectory(prefix="upshift-") as temporary:
         anew = Path(temporary) / bag.PAYLOAD
@@ -181,7 +175,7 @@ def reproduce(folder: Path, contents: Contents, progress: Progress) -> Iterator[
         yield from _differences(payload, anew, contents)
 
 
-def _differences(payload: Path, anew: Path, contents: Contents) -> Iterator[ComparedFile]:
+def _differences(payload: Path, anew: Path, contents: Contents) -> Iterator[tuple[str, str | None]]:
     inspected = _TABLES if contents.names is Identities.KEEP else ()
     made = {f"{name}/{table}" for name in contents.folders for table in inspected}
     for root in (payload, anew):
@@ -194,7 +188,7 @@ def _differences(payload: Path, anew: Path, contents: Contents) -> Iterator[Comp
             fault = "not made"
         elif not filecmp.cmp(payload / path, anew / path, shallow=False):
             fault = "other bytes"
-        yield ComparedFile(path=path, fault=fault)
+        yield path, fault
 
 
 def _results(root: Path, contents: Contents) -> list[Path]:

@@ -35,7 +35,7 @@ from downloader.limits.disk import check_start
 from downloader.schedule.schedule import State
 from downloader.schedule.slots import SharedPlan
 from upshift.run_options import RunOptions
-from upshift.shared_plan import initial_windows, require_known, shared_plan
+from upshift.shared_plan import require_known, shared_plan, write_windows
 
 if TYPE_CHECKING:
     from vantage.lab.lab import Lab
@@ -74,9 +74,10 @@ def run_file(
         campaign = replace(campaign, stop_when=parse_rule(options.stop_when, campaign.comparisons))
     plan = shared_plan(campaign, here)
     check_free(out)  # first: the journal of a run that has just begun cannot be read yet
-    check_plan(plan, out)
+    in_folder = len(plan.vantage_points) if here is None and campaign.topology is not None else 1
+    check_plan(plan, out, in_folder=in_folder)
     _check_host(plan, here)
-    _check_room(plan, here, out)
+    _check_room(plan, in_folder, out)
     with ExitStack() as stack:
         others: Callable[[], Iterable[str]] = tuple
         if campaign.topology is None:
@@ -122,8 +123,7 @@ def _run(session: Session, here: str | None, *, let_cpus_sleep: bool) -> tuple[R
     # Only now: a folder that holds another plan was refused above, and keeps its lab.json.
     if truth is not None:
         disk.write_json(out / "lab.json", truth)
-    if windows := initial_windows(plan.targets):
-        disk.write_json(out / "targets" / "windows.json", windows)
+    write_windows(out, plan.targets)
     if summary.ended_by is not None:
         reporter.end(State.STOPPED, summary.ended_by)
         return summary, None
@@ -180,11 +180,11 @@ def _check_host(plan: SharedPlan, here: str | None) -> None:
         )
 
 
-def _check_room(plan: SharedPlan, here: str | None, out: Path) -> None:
+def _check_room(plan: SharedPlan, in_folder: int, out: Path) -> None:
     """Before anything is changed: a full disk, of the campaign's folder or of what has to be undone on this host."""
     from vantage.linux.state_folder import state_directory
 
-    check_start(plan.campaign, plan.targets, len(plan.vantage_points) if here is None else 1, out)
+    check_start(plan.campaign, plan.targets, in_folder, out)
     remedy = "free some space there or set UPSHIFT_STATE_DIR"
     check_room(state_directory(), STATE_BYTES, what="the records of this host's changes", remedy=remedy)
 

@@ -66,24 +66,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Command -> (module of `upshift.commands`:attribute, a Typer app or a function; one line of help)."""
 
-_EXTRAS = {
-    **dict.fromkeys(("kpis", "tables", "figures", "report", "compare", "study", "archive", "reproduce"), "analysis"),
-    **dict.fromkeys(("crawl", "map", "survey", "targets"), "crawl"),
-    **dict.fromkeys(("lab", "fleet"), "lab"),
-}
-"""Command -> the extra that has what it imports."""
-
 _OURS = {"upshift", "core", "crawler", "cdn_mapping", "survey", "downloader", "analysis", "vantage"}
 """Packages whose absence is a bug and no missing extra."""
 
 
 def load(name: str) -> Any:
-    """The Typer command or group of that name. Raises UpshiftError if its extra is not installed."""
+    """The Typer command or group of that name."""
     module_name, _, attribute = COMMANDS[name][0].partition(":")
-    try:
-        module = importlib.import_module(f"upshift.commands.{module_name}")
-    except ModuleNotFoundError as error:
-        raise missing_extra(error, name) from None
+    module = importlib.import_module(f"upshift.commands.{module_name}")
     gc.enable()  # see `upshift.__main__`
     target = getattr(module, attribute)
     if isinstance(target, typer.Typer):
@@ -102,11 +92,6 @@ def _whole_summary(command: Any) -> Any:
     for below in getattr(command, "commands", {}).values():
         _whole_summary(below)
     return command
-
-
-def missing_extra(error: ModuleNotFoundError, command: str) -> UpshiftError:
-    """The error for an import that failed because the extra of a command is not installed."""
-    return not_installed(str(error.name), _EXTRAS.get(command), where=f"upshift {command}")
 
 
 class LazyGroup(TyperGroup):
@@ -256,7 +241,7 @@ def answer() -> None:
     except ModuleNotFoundError as error:
         if error.name and error.name.partition(".")[0] in _OURS:
             raise
-        # Imported after the command had begun, by any stage: which extra it belongs to is not known here.
+        # Imported by any stage: which extra it belongs to is not known here.
         missing = not_installed(str(error.name), None, where=" ".join(["upshift", *sys.argv[1:2]]))
         _print(missing)
         raise SystemExit(2) from None

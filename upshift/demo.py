@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from analysis.evidence import Inspection
 from core.errors import UpshiftError, UsageError
@@ -18,9 +17,6 @@ from core.terminal import show_progress
 from downloader.execution.run import RunSummary
 from upshift.campaign import run_file
 from vantage.lab.lab import open_lab
-
-if TYPE_CHECKING:
-    from analysis.api import Made
 
 TARGET_SET = "targets.parquet"
 CONTACT = "https://upshift.example/demo"
@@ -114,9 +110,10 @@ MARK = "demo.toml"
 
 
 def campaign_text(topology: str) -> str:
-    """The demo's campaign file for a topology."""
+    """The demo's campaign file for a topology: in the file a path would be relative to the demo's folder."""
     text = resources.files("upshift").joinpath(MARK).read_text(encoding="utf-8")
-    return text.replace("@TOPOLOGY@", topology)
+    is_path = topology.endswith(".toml") or "/" in topology
+    return text.replace("@TOPOLOGY@", str(Path(topology).absolute()) if is_path else topology)
 
 
 TARGETS = "targets"
@@ -158,10 +155,3 @@ def run_demo(
         # Only now: each step shows its own progress.
         with show_progress(as_json=as_json) as progress:
             return run_file(mark, out, progress=progress)
-
-
-def present(out: Path) -> Made:
-    """Tables, figures and report of a demo's folder."""
-    from analysis.api import make_all
-
-    return make_all([out])

@@ -55,22 +55,6 @@ class VantageEstimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
-    """What a provider asks for, in any currency."""
-
-    hour: float
-    """Price of a host [1/h]."""
-    gb: float
-    """Price of what it sends [1/GB]."""
-    gb_in: float
-    """Price of what it receives [1/GB]."""
-
-    def price(self, part: VantageEstimate) -> float:
-        """The price of one vantage point's part; a GB is 10^9 bytes."""
-        return self.hour * part.hours + (self.gb * part.sent_bytes + self.gb_in * part.received_bytes) / 1e9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerTraffic:
     """What goes to one owner: a provider, an AS (or a /24 or /48), a domain, or all."""
 

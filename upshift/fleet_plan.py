@@ -16,7 +16,7 @@ from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.expected import downloads_per_run, worst_run_bytes
 from downloader.limits.budget import check_budgets
 from downloader.schedule.slots import SharedPlan
-from upshift.shared_plan import initial_windows, shared_plan
+from upshift.shared_plan import shared_plan, write_windows
 from vantage.fleet.collecting import PLAN
 from vantage.fleet.inventory import Fleet
 from vantage.fleet.offer import Needs
@@ -130,8 +130,7 @@ def write_own(folder: Path, plan: SharedPlan) -> None:
         )
     folder.mkdir(parents=True, exist_ok=True)
     description.write(folder, plan.campaign.for_analysis())
-    if windows := initial_windows(plan.targets):
-        disk.write_json(folder / "targets" / "windows.json", windows)
+    write_windows(folder, plan.targets)
     disk.write_json(path, asdict(wanted))
 
 

@@ -30,7 +30,7 @@ def document(verdicts: Mapping[str, HostVerdict]) -> dict[str, Any]:
     return {"hosts": {host: {"ok": v.fault is None, **asdict(v)} for host, v in verdicts.items()}}
 
 
-def show(verdicts: Mapping[str, HostVerdict], *, as_json: bool, done: str = "done") -> None:
+def show(verdicts: Mapping[str, HostVerdict], *, as_json: bool, done: str) -> None:
     """Prints one line for each host: what failed, else `done` and how much was changed."""
     if as_json:
         typer.echo(json.dumps(document(verdicts), sort_keys=True))
@@ -71,6 +71,12 @@ def require_all(verdicts: Mapping[str, HostVerdict], *, campaign: str | None = N
         f"{len(faults)} of {len(verdicts)} hosts failed: {', '.join(faults)}",
         remedy="run the same command again once they are repaired",
     )
+
+
+def end(verdicts: Mapping[str, HostVerdict], *, as_json: bool, done: str, campaign: str | None = None) -> None:
+    """`show`, then `require_all`."""
+    show(verdicts, as_json=as_json, done=done)
+    require_all(verdicts, campaign=campaign)
 
 
 def cells(verdicts: Mapping[str, HostVerdict], now: float) -> terminal.Cells:

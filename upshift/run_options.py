@@ -12,7 +12,7 @@ LetCpusSleep = Annotated[
     bool,
     typer.Option(
         "--let-cpus-sleep",
-        help="Do not keep this host's CPUs awake while measuring. They may then wake up 0.1 to 0.5 ms late.",
+        help="Do not keep this host's CPUs awake. They may then wake up, and packets come, 0.1 to 0.5 ms late.",
     ),
 ]
 

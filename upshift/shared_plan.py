@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.domain import Target
 from core.errors import UsageError, use_one_of
+from core.files import disk
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.targets import check_targets, load_targets
 from downloader.schedule.slots import SharedPlan, share
@@ -89,11 +91,13 @@ def _truth(topology: Topology) -> Mapping[str, Any]:
     return document(topology, address_plan(topology), timing={})
 
 
-def initial_windows(targets: Sequence[Target]) -> dict[str, dict[str, object]]:
-    """Domain -> what `upshift survey iw` found of its server's initial window; for the report."""
+def write_windows(folder: Path, targets: Sequence[Target]) -> None:
+    """Writes what `upshift survey iw` found of the servers' initial windows, by domain, if it did; for the report."""
     names = ("iw_kind", "iw_segments", "iw_bytes", "paced")
-    return {
+    windows = {
         target.domain: {name: getattr(target, name) for name in names}
         for target in targets
         if target.iw_segments is not None or target.iw_bytes is not None
     }
+    if windows:
+        disk.write_json(folder / "targets" / "windows.json", windows)

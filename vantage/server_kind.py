@@ -90,6 +90,11 @@ class SiteAnswer(Strict):
         """Whether Caddy cannot give this answer, so that our own program must (`vantage/programs/site_server.py`)."""
         return not self.length or self.delay_s > 0 or self.fault is not None
 
+    @property
+    def is_file(self) -> bool:
+        """Whether Caddy serves it as a file, to which all answers below it would be files in a file."""
+        return self.status == 200 and self.location is None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteHost:

@@ -140,8 +140,7 @@ def write_packets(capture: Path, out: Path, *, rules: str = "4.0") -> tuple[int,
         disk.whole_file(out) as temporary,
         pq.ParquetWriter(temporary, packet_schema(), compression="zstd") as writer,
     ):
-        while (batch := reader.next_batch()) is not None:
-            table = _packets(batch)
+        for table in map(_packets, iter(reader.next_batch, None)):
             rows += table.num_rows
             writer.write_table(table)
     return rows, reader.warnings()
@@ -153,9 +152,7 @@ def read_packets(capture: Path) -> pa.Table:
 
     with readable(capture):
         reader = upshift_native.PacketReader(capture)
-    batches = []
-    while (batch := reader.next_batch()) is not None:
-        batches.append(_packets(batch))
+    batches = [_packets(batch) for batch in iter(reader.next_batch, None)]
     return pa.concat_tables(batches) if batches else packet_schema().empty_table()
 
 

@@ -108,7 +108,8 @@ def judge(connection: Connection) -> LimiterVerdict:
     shares = _shares(connection, rounds)
     if (of_client := _client_cpu(connection, rounds)) is not None:
         share, evidence = of_client
-        shares = {Limiter.CLIENT_CPU: share} | {name: each * (1 - share) for name, each in shares.items()}
+        if shares:
+            shares = {Limiter.CLIENT_CPU: share} | {name: each * (1 - share) for name, each in shares.items()}
         return LimiterVerdict(limiter=Limiter.CLIENT_CPU, evidence=evidence, shares=shares)
     if connection.socket_drops and shares:
         lossy = shares.pop(Limiter.CONGESTION, 0.0)

@@ -20,14 +20,13 @@ from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import pair
 from analysis.measures.rows import MINIMUM_DOMAINS, Metric
 from analysis.measures.selection import Selection
-from analysis.measures.statistics import intervals
 from analysis.measures.statistics.intervals import (
     Floats,
     Ints,
     cluster_medians,
-    codes,
     median_interval,
     middle,
+    renumbered,
     share_intervals,
 )
 from analysis.measures.statistics.tests import benjamini_hochberg, signed_rank
@@ -137,7 +136,7 @@ def changes(
         _Side(data, known, table, metric=metric, selection=selection)
         for data, table in zip((a, b), tables, strict=True)
     )
-    domains = np.array(codes([domain for _, domain, _ in known])[0])
+    domains = np.unique([domain for _, domain, _ in known], return_inverse=True)[1]
     quantity = ChangedQuantity.TIME if metric is Metric.TIME else ChangedQuantity.THROUGHPUT
     rows: list[Change] = []
     names = [c.name for c in a.design.configurations]
@@ -239,8 +238,7 @@ def _both(a: Ints, b: Ints, domains: Ints) -> tuple[tuple[Ints, Ints], Ints, int
     sides = [np.bincount(side, minlength=len(domains)) > 0 for side in (a, b)]
     chosen = sides[0] & sides[1]
     number = np.where(chosen, np.cumsum(chosen) - 1, -1)
-    of_domain, names = intervals.numbered(domains[chosen])
-    return (number[a], number[b]), of_domain, len(names)
+    return (number[a], number[b]), *renumbered(domains[chosen])
 
 
 def _ratio(name: str, quantity: ChangedQuantity, a: Values, b: Values, domains: Ints, *, gates: bool) -> Change:

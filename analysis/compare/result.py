@@ -10,18 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-import pyarrow as pa
+import numpy as np
 
 from analysis.compare.changes import Change, ChangedQuantity, ChangeVerdict, busy, changes, units
 from analysis.measures import dataset
+from analysis.measures.columns import counts
 from analysis.measures.dataset import Dataset, dates
-from analysis.measures.folders import DOWNLOADS
 from analysis.measures.rows import MINIMUM_DOMAINS, Metric
 from analysis.measures.selection import DEFAULT, Selection
 from analysis.report import records, render
 from core import terminal
 from core.errors import UsageError
-from core.files import store
 from core.files.description import DescribedConfiguration
 
 _SKIPPED = frozenset({"links", "routes", "routes_ipv6", "emulator", "path", "client_ceilings", "schema"})
@@ -45,53 +44,36 @@ class Difference:
 def differences(a: Dataset, b: Dataset) -> list[Difference]:
     """Dates, targets, configurations and comparisons, versions of clients, then what the environments say."""
     sides = (a, b)
-    contents = [_Contents.of(data) for data in sides]
     rows = [
-        ("dates (UTC)", contents[0].dates, contents[1].dates),
+        ("dates (UTC)", dates(a.started_at()), dates(b.started_at())),
         ("downloads", str(len(a.downloads)), str(len(b.downloads))),
     ]
     for what, members in (
-        ("targets", [content.targets for content in contents]),
+        ("targets", [_targets_of(data) for data in sides]),
         ("vantage points", [data.downloads.runs.vantage.present() for data in sides]),
         ("configurations", [data.downloads.configuration.present() for data in sides]),
         ("comparisons", [{f"{c.config} vs {c.vs}" for c in data.design.comparisons} for data in sides]),
     ):
         rows += _only(what, *members)
-    rows += _versions(contents[0].versions, contents[1].versions)
+    rows += _versions(*map(_versions_of, sides))
     rows += _levels(a, b)
     rows += _environments(a.folders[0].environment, b.folders[0].environment)
     return [Difference(what=what, a=_short(one), b=_short(other)) for what, one, other in rows if one != other]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Contents:
-    """What the files of a campaign hold, beside the columns that tables need."""
-
-    dates: str
-    """Start of the first and of the last download."""
-    targets: set[tuple[str, str]]
+def _targets_of(data: Dataset) -> set[tuple[str, str]]:
     """Domains and URLs."""
-    versions: Mapping[str, set[str]]
+    return {(domain, url) for _, domain, url in units(data)[0]}
+
+
+def _versions_of(data: Dataset) -> dict[str, set[str]]:
     """Client -> its versions."""
-
-    @classmethod
-    def of(cls, data: Dataset) -> _Contents:
-        targets: set[tuple[str, str]] = set()
-        versions: dict[str, set[str]] = {}
-        names = ("domain", "url", "client", "client_version")
-        for folder in data.folders:
-            for batch in store.scan(folder.path / DOWNLOADS, "downloads", names):
-                targets |= _different(batch, "domain", "url")
-                for client, version in _different(batch, "client", "client_version"):
-                    if version is not None:
-                        versions.setdefault(client, set()).add(version)
-        return cls(dates=dates(data.started_at()), targets=targets, versions=versions)
-
-
-def _different(batch: pa.RecordBatch, *names: str) -> set[Any]:
-    """The different rows of these columns."""
-    table = pa.Table.from_batches([batch.select(names)]).group_by(list(names)).aggregate([])
-    return set(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+    client, version = data.downloads.client, data.texts("client_version")
+    seen = counts((client.codes, len(client.names)), (version.codes, len(version.names)), where=version.codes >= 0)
+    versions: dict[str, set[str]] = {}
+    for of_client, of_version in np.argwhere(seen).tolist():
+        versions.setdefault(client.names[of_client], set()).add(version.names[of_version])
+    return versions
 
 
 def _only(what: str, a: set[Any], b: set[Any]) -> Iterator[tuple[str, str, str]]:

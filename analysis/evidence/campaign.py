@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import zstandard
 
-from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.scan import in_order
 from analysis.evidence.rows import Inspected, downloads_schema
 from analysis.evidence.sources import DOWNLOADS, Captures, Earlier, Evidence, OnDisk, Run, evidence_of
@@ -136,7 +135,7 @@ class _Tables:
         again: bool,
     ) -> None:
         self._folder, self._journals, self._read, self._progress, self._again = folder, journals, read, progress, again
-        self._earlier = Earlier(folder, tuple(KPIS))
+        self._earlier = Earlier(folder)
         self._total = sum(journal.recorded_runs() for journal in journals.values())
         self._lost: list[LostEvidence] = []
         self._newer: set[str] = set()

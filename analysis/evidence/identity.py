@@ -95,9 +95,7 @@ _VALUES: tuple[tuple[IdentityFlag, Callable[[Download], Hashable]], ...] = (
 
 
 def _other_networks(measured: Sequence[Download]) -> Iterator[tuple[Download, IdentityFlag, str]]:
-    networks = [_network(download) for download in measured]
-    values = dict(zip(map(id, measured), networks, strict=True))
-    for download, mine, theirs in _others(measured, lambda one: values[id(one)]):
+    for download, mine, theirs in _others(measured, _network):
         yield download, IdentityFlag.NETWORK, f"{download.server_ip} in {mine}, most of the run had {theirs}"
 
 

@@ -192,18 +192,15 @@ def from_findings(recorded_rows: Sequence[Any], downloads: Sequence[Download]) -
 class Earlier:
     """The earlier table of a folder, read forward once.
 
-    Args:
-        kpis: the KPIs of today.
-
     Raises:
         UsageError: from any method, for a table that was changed since inspection wrote it.
     """
 
-    def __init__(self, folder: Path, kpis: Sequence[str]) -> None:
-        self._path, self._kpis = folder / DOWNLOADS, kpis
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / DOWNLOADS
         there = self._path.exists()
         columns = set(store.columns(self._path, "downloads")) if there else set()
-        self._unknown = sorted(columns - {*kpis, *schemas.row_schema("downloads").names})
+        self._unknown = sorted(columns - {*KPIS, *schemas.row_schema("downloads").names})
         self._rows = store.each_row(self._path, "downloads") if there else iter(())
         self._current = next(self._rows, None)
 
@@ -231,7 +228,7 @@ class Earlier:
                 where=str(self._path),
                 remedy="use the newer Upshift that made them",
             )
-        return {name: row.get(name) for name in self._kpis}
+        return {name: row.get(name) for name in KPIS}
 
     def kept(self, new: Inspected, old: Row | None) -> Inspected | None:
         """What stays of an earlier row for a download whose evidence is lost; None if the new row has as much data.

@@ -23,7 +23,7 @@ CEILING_SHARE = 0.7
 """Share of its client's ceiling above which a download is flagged."""
 
 
-NOT_CALIBRATED = Ceiling(mbit_s=None, fault="not calibrated")
+_NOT_CALIBRATED = "not calibrated"
 
 
 def ceiling(environment: Mapping[str, Any] | None, *, vantage: str, client: str) -> Ceiling:
@@ -31,13 +31,13 @@ def ceiling(environment: Mapping[str, Any] | None, *, vantage: str, client: str)
     calibration = _within(environment, "vantage_points", vantage, "client_ceilings")
     entry = _within(calibration, "clients", client)
     if not isinstance(entry, Mapping):
-        return Ceiling(mbit_s=None, fault=str(_within(calibration, "fault") or NOT_CALIBRATED.fault))
+        return Ceiling(mbit_s=None, fault=str(_within(calibration, "fault") or _NOT_CALIBRATED))
     rate, stale = entry.get("ceiling_mbit_s"), entry.get("stale")
     if stale:
         changes = stale if isinstance(stale, list) else [stale]
         return Ceiling(mbit_s=None, fault=f"stale: {', '.join(map(str, changes))}")
     if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not rate > 0:
-        return Ceiling(mbit_s=None, fault=str(entry.get("fault") or NOT_CALIBRATED.fault))
+        return Ceiling(mbit_s=None, fault=str(entry.get("fault") or _NOT_CALIBRATED))
     return Ceiling(mbit_s=float(rate), too_low=_within(calibration, "too_low") is True)
 
 

@@ -162,10 +162,6 @@ class Downloads:
         counts: Mask = self.accepted != 0 if unproven else self.accepted == 1
         return counts
 
-    def of_run(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The value of its run, for each download."""
-        return values[self.run]
-
     def any_of_run(self, rows: Mask) -> Mask:
         """The runs in which one of these downloads is."""
         runs = np.zeros(len(self.runs), dtype=np.bool_)

@@ -61,7 +61,7 @@ def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT)
         excluded=_excluded(d, selection, has_failed, apart)[order],
         planned=(apart.codes < 0)[order],
         larger={"AS": d.asn[order], "vantage": d.runs.vantage[by_domain][run]},
-        at_byte=_at_byte(d)[order] if metric is Metric.TIME and d.failure.are(Failure.BYTE_BUDGET).any() else None,
+        at_byte=(d.outcome.are(Outcome.CENSORED) & d.failure.are(Failure.BYTE_BUDGET) & (metric is Metric.TIME))[order],
         splits={SplitBy.LIMITER: limiter, SplitBy.PROVIDER: d.provider},
         acted={sides: flags[by_domain] for sides, flags in acted.items()},
         durations=_durations(dataset),
@@ -70,12 +70,6 @@ def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT)
         client=d.client,
         starved=d.starved == 1,
     )
-
-
-def _at_byte(d: Downloads) -> Mask:
-    """Downloads that their byte budget ended: after the same byte in all of a run, as all clients count exactly."""
-    at_byte: Mask = d.outcome.are(Outcome.CENSORED) & d.failure.are(Failure.BYTE_BUDGET)
-    return at_byte
 
 
 def _durations(dataset: Dataset) -> dict[str, npt.NDArray[np.float32]]:

@@ -58,10 +58,6 @@ class Record:
         """Whether this download only warmed caches: it is left out of Table 1 and the figures."""
         return self.download.is_warmup
 
-    def accepted(self, *, unproven: bool) -> bool:
-        """Whether its treatment is proven (or, with `unproven`, not disproved) and its run is not void."""
-        return self.download.accepted is True or (unproven and self.download.accepted is None)
-
     def number(self, kpi: str) -> float | None:
         """A KPI as a finite number, None if it is missing."""
         value = self.kpis.get(kpi)
@@ -147,7 +143,7 @@ class Dataset:
         d = self.downloads
         own = {entry.name for entry in dataclasses.fields(Download)}
         # Folders follow each other, so each begins with the first row of its number.
-        ends = np.cumsum(np.bincount(d.of_run(d.runs.folder), minlength=len(self.folders)))
+        ends = np.cumsum(np.bincount(d.runs.folder[d.run], minlength=len(self.folders)))
         parts = np.split(rows, np.searchsorted(rows, ends))
         found = (
             (index, row)
@@ -286,7 +282,7 @@ def _without_http3(design: Design, downloads: Downloads) -> Iterator[str]:
 
 def _notes(folders: Sequence[Folder], downloads: Downloads) -> Iterator[str]:
     """Which KPIs are missing, and which campaigns imitated the published code."""
-    of_folder = downloads.of_run(downloads.runs.folder)
+    of_folder = downloads.runs.folder[downloads.run]
     unmatched = downloads.outcome.are(Outcome.OK) & ~downloads.has_kpis
     for index, folder in enumerate(folders):
         members = of_folder == index

@@ -31,9 +31,9 @@ class LimiterRow:
     """Downloads without one."""
     downloads: Mapping[Limiter, float]
     """Limiter -> share of the downloads that it limited; all limiters."""
-    time: Mapping[Limiter, float]
-    """Limiter -> share of the time of an answer, mean of the downloads; all limiters. A download may have several
-    limits in turn."""
+    time: Mapping[Limiter, float | None]
+    """Limiter -> share of the time of an answer, mean of the downloads; all limiters. None where no download has an
+    answer. A download may have several limits in turn."""
 
 
 def limiters(data: Dataset) -> list[LimiterRow]:
@@ -70,7 +70,7 @@ def limiters(data: Dataset) -> list[LimiterRow]:
             n=int(of_limiter[at].sum()),
             missing=int(planned[at] - of_limiter[at].sum()),
             downloads=dict(zip(Limiter, (of_limiter[at] / max(of_limiter[at].sum(), 1)).tolist(), strict=True)),
-            time=dict(zip(Limiter, (time[at] / max(timed[at], 1)).tolist(), strict=True)),
+            time=dict(zip(Limiter, (time[at] / timed[at]).tolist() if timed[at] else [None] * kinds, strict=True)),
         )
         for at in np.flatnonzero(planned).tolist()
     ]

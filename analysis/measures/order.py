@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.measures.columns import Codes, Downloads, Floats, Ints
+from analysis.measures.statistics.intervals import cluster_medians, renumbered
 from core.domain import Outcome
 
 MINIMUM_RUNS = 10
@@ -68,9 +69,8 @@ def order_effects(downloads: Downloads, *, unproven: bool) -> OrderEffects:
         drawn[:] = False
         drawn[np.random.default_rng(1).choice(len(drawn), MOST_RUNS, replace=False)] = True
     rows = np.flatnonzero(~downloads.is_warmup & drawn[downloads.run])
-    treatment, last_byte_s = downloads.treatment_ok[rows], downloads.last_byte_s[rows]
-    counts = downloads.outcome[rows].are(Outcome.OK) & ~downloads.is_void[rows]
-    counts &= (downloads.host_disturbance.codes[rows] < 0) & ((treatment == 1) | (unproven & (treatment == -1)))
+    last_byte_s = downloads.last_byte_s[rows]
+    counts = (downloads.outcome.are(Outcome.OK) & downloads.usable(unproven=unproven))[rows]
     counts &= (last_byte_s > 0) & (last_byte_s < np.inf)
     configuration = downloads.configuration
     return effects(
@@ -102,7 +102,8 @@ def effects(run: Codes, configuration: Codes, position: Codes, time_s: Floats, n
     configuration, before = configuration[known].astype(np.int64), before[known]
     position = position[known].astype(np.int64)
     within = _centred(run, np.log(time_s[known]))
-    residual = _centred(run, within - _medians(within, configuration)[configuration])
+    present, count = renumbered(configuration)
+    residual = _centred(run, within - cluster_medians(within, present, count)[present])
     factors = {"configuration": configuration, "position": position, "predecessor": before + 1}
     runs = int(run.max()) + 1
     p = _tests(run, factors, _ranks(run, residual)) if runs >= MINIMUM_RUNS else {}
@@ -122,14 +123,6 @@ def _predecessors(run: Codes, configuration: Codes, position: Codes) -> Ints:
     before = np.full(len(run), -1, dtype=np.int64)
     before[order[1:][follows]] = configuration[order[:-1][follows]]
     return before
-
-
-def _medians(values: Floats, codes: Ints) -> Floats:
-    """The median of each code; 0 for one that does not occur."""
-    medians = np.zeros(int(codes.max()) + 1)
-    for code in np.unique(codes):
-        medians[code] = np.median(values[codes == code])
-    return medians
 
 
 def _effect(p: float | None, residual: Floats, codes: Ints, names: Mapping[str, int]) -> OrderEffect:

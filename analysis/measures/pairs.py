@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from analysis.measures.columns import Codes, Floats, Ints, Mask, Texts, rows_by_code
 from analysis.measures.rows import SplitBy
+from analysis.measures.statistics.intervals import renumbered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,8 +43,8 @@ class Samples:
     """Whether it counts by intention to treat: it failed, or ran as planned, whatever options were on the wire."""
     larger: Mapping[str, Texts] = field(default_factory=dict)
     """Larger clusters that it belongs to, e.g. `AS` -> `64496`, with sorted names; empty: unknown."""
-    at_byte: Mask | None = None
-    """Whether the byte budget ended it; `low` is then its cost up to that byte, the same one in all its run."""
+    at_byte: Mask
+    """Whether the byte budget ended it, for the metric `time`; `low` is then its cost up to that byte."""
     splits: Mapping[SplitBy, Texts] = field(default_factory=dict)
     """What the runs are split by, of which it is the reference; this and `durations` by index in the dataset."""
     acted: Mapping[tuple[str, str], Texts] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Samples:
             excluded=self.excluded[rows],
             planned=self.planned[rows],
             larger={name: clusters[rows] for name, clusters in self.larger.items()},
-            at_byte=None if self.at_byte is None else self.at_byte[rows],
+            at_byte=self.at_byte[rows],
             acted={sides: texts[runs] for sides, texts in self.acted.items()},
         )
 
@@ -254,16 +254,17 @@ def _why_not(samples: Samples, runs: Ints, sides: Mapping[str, Codes]) -> tuple[
 
 def _pairs(samples: Samples, domain: Codes, config: Codes, vs: Codes) -> Pairs:
     low, high = ratios(*cost_bounds(samples, config, vs))
-    code, domains = _present(domain, len(samples.domain.names))
+    code, domains = renumbered(domain)
     return Pairs(low=low, high=high, domain=code, domains=domains, config=config, vs=vs)
 
 
 def cost_bounds(samples: Samples, *sides: Codes) -> list[tuple[Floats, Floats]]:
     """Lower and upper bounds of the costs of downloads that are compared, an element of each side per run."""
     costs = [(samples.low[rows], samples.high[rows]) for rows in sides]
-    if samples.at_byte is None:
+    if not samples.at_byte.any():
         return costs
-    # All were cut: at the same byte, or some at their time budgets, before they had so many bytes.
+    # All were cut: at the same byte, as all clients count exactly, or some at their time budgets, before they had so
+    # many bytes.
     cut = np.all([low < high for low, high in costs], axis=0)
     return [
         (low, np.where(cut & samples.at_byte[rows], low, high)) for (low, high), rows in zip(costs, sides, strict=True)
@@ -274,13 +275,7 @@ def _larger(samples: Samples, config: Codes) -> Iterator[tuple[str, Ints]]:
     for name, clusters in samples.larger.items() if len(config) else ():
         codes = clusters.codes[config]
         if codes.min() >= 0:
-            yield name, _present(codes, len(clusters.names))[0]
-
-
-def _present(codes: npt.NDArray[Any], size: int) -> tuple[Ints, int]:
-    """The codes that occur, numbered anew in their order; and how many there are."""
-    present = np.bincount(codes, minlength=size) > 0
-    return (np.cumsum(present) - 1)[codes], int(np.count_nonzero(present))
+            yield name, renumbered(codes)[0]
 
 
 def ratios(config: tuple[Floats, Floats], vs: tuple[Floats, Floats]) -> tuple[Floats, Floats]:

@@ -89,9 +89,11 @@ class Identity:
     by_flag: Mapping[IdentityFlag, int]
     """Flag -> number of runs that have it; only flags that occur, in the order of `IdentityFlag`."""
     hit_runs: int
-    """Measurement runs in which every download after the warm-up was a cache hit."""
+    """Measurement runs in which every download after the warm-up was a cache hit, except those that failed."""
     missed_runs: int
-    """Runs with a cache miss; in the others the state of some download is unknown."""
+    """Runs with a cache miss."""
+    unknown_runs: int
+    """Runs without one in which the state of some download is unknown; in the others all failed after the warm-up."""
 
 
 def identity(downloads: Downloads) -> Identity:
@@ -104,13 +106,15 @@ def identity(downloads: Downloads) -> Identity:
         for flag in IdentityFlag
     }
     numbers = {flag: int(np.count_nonzero(runs)) for flag, runs in by_flag.items()}
-    others = runs_without_hits(downloads).codes[answered]
+    judged = downloads.any_of_run(~downloads.is_warmup & ~downloads.outcome.are(Outcome.FAILED))
+    others = runs_without_hits(downloads).codes[answered & judged]
     return Identity(
         runs=int(np.count_nonzero(answered)),
         flagged=int(np.count_nonzero(np.any(list(by_flag.values()), axis=0))),
         by_flag={flag: count for flag, count in numbers.items() if count},
         hit_runs=int(np.count_nonzero(others < 0)),
         missed_runs=int(np.count_nonzero(others == 0)),
+        unknown_runs=int(np.count_nonzero(others == 1)),
     )
 
 

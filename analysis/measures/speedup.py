@@ -43,7 +43,7 @@ from analysis.measures.statistics.intervals import (
     hodges_lehmann,
     median_interval,
     middle,
-    numbered,
+    renumbered,
     share_intervals,
 )
 from analysis.measures.statistics.tests import equivalence, kruskal_wallis, mcnemar, sign_test, signed_rank
@@ -56,10 +56,10 @@ to mistake it, so a usual level would not do."""
 SIDES = ("faster", "slower", "tie", "undecided")
 
 
-def summary_of(pairs: Pairs, comparison: Comparison, *, group: str = "") -> SpeedupSummary:
+def summary_of(pairs: Pairs, comparison: Comparison) -> SpeedupSummary:
     """The row without tests, from its pairs as arrays."""
     medians = LogSpeedups.of(pairs).medians(pairs.domain, pairs.domains)
-    return SpeedupSummary(**_summary(pairs, medians, comparison, group), typical=_typical(*medians))
+    return SpeedupSummary(**_summary(pairs, medians, comparison, ""), typical=_typical(*medians))
 
 
 def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group: str = "") -> SpeedupRow:
@@ -91,18 +91,18 @@ def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group
         },
         intention=Intention(**same, p_wilcoxon=p_wilcoxon) if planned.pairs is pairs else _intention(planned.pairs),
         failures=_failures(planned),
-        handshake=_duration("handshake", pairs),
-        transfer=_duration("transfer", pairs),
+        handshake=median_of_domains(pairs.durations.get("handshake", np.zeros(0)), pairs),
+        transfer=median_of_domains(pairs.durations.get("transfer", np.zeros(0)), pairs),
         starved=pairs.starved,
     )
 
 
-def _duration(name: str, pairs: Pairs) -> float | None:
-    """The median of the domains' medians, as of whole downloads; None where it is unknown."""
-    speedups = pairs.durations.get(name, np.zeros(0))
+def median_of_domains(speedups: Floats, pairs: Pairs) -> float | None:
+    """The median of the domains' medians, as of whole downloads, of the speed-up of one part of each pair's downloads;
+    None where it is unknown."""
     known = np.flatnonzero((speedups > 0) & (speedups < math.inf))
-    domain, domains = numbered(pairs.domain[known])
-    return math.exp(middle(cluster_medians(np.log(speedups[known]), domain, len(domains)))) if len(known) else None
+    medians = cluster_medians(np.log(speedups[known]), *renumbered(pairs.domain[known]))
+    return math.exp(middle(medians)) if len(known) else None
 
 
 def _summary(pairs: Pairs, medians: tuple[Floats, Floats], comparison: Comparison, group: str) -> dict[str, Any]:

@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from analysis.measures.columns import Codes, Floats, Mask
-from analysis.measures.costs import times
+from analysis.measures import costs
+from analysis.measures.columns import Downloads, Floats, Mask
 from analysis.measures.dataset import Dataset
-from core.domain import Comparison, Outcome, Role
+from analysis.measures.pairs import Samples, pair
+from analysis.measures.rows import Metric
+from analysis.measures.selection import Selection
+from core.domain import Comparison, Role
 from core.sequential import Interval, Quantity, Rule, SpeedUps
 
 
@@ -53,19 +56,16 @@ class StoppingOutcome:
 def stoppings(dataset: Dataset, *, unproven: bool) -> list[StoppingOutcome]:
     """One per vantage point of each folder whose campaign had a rule; damaged entries are skipped."""
     entries = [
-        (index, vantage, entry)
-        for index, folder in enumerate(dataset.folders)
-        for vantage, entry in _entries(folder.environment)
+        (index, *entry) for index, folder in enumerate(dataset.folders) for entry in _entries(folder.environment)
     ]
     if not entries:
         return []
+    d, started_at = dataset.downloads, dataset.started_at()
+    samples = costs.samples(dataset, metric=Metric.TIME, selection=Selection(unproven=unproven))
     effects = [comparison for comparison in dataset.design.comparisons if comparison.role is Role.EFFECT]
-    downloads = _Downloads.of(dataset, unproven=unproven)
     rows = []
-    for index, vantage, entry in entries:
-        rule = {Quantity(name): float(width) for name, width in entry["rule"].items()}
-        runs = dataset.downloads.runs
-        chosen = (runs.folder == index) & runs.vantage.are(vantage)
+    for index, vantage, rule, entry in entries:
+        chosen = (d.runs.folder == index) & d.runs.vantage.are(vantage)
         # Other folders may have other comparisons.
         ruled = {one["name"] for one in entry.get("comparisons", ())} or {comparison.name for comparison in effects}
         rows.append(
@@ -76,7 +76,7 @@ def stoppings(dataset: Dataset, *, unproven: bool) -> list[StoppingOutcome]:
                 recorded_runs=int(entry["recorded_runs"]),
                 planned_runs=int(entry["planned_runs"]),
                 rows=tuple(
-                    _row(comparison, downloads.speed_ups(comparison, chosen), rule)
+                    _row(comparison, _speed_ups(samples, d, comparison, chosen, started_at), rule)
                     for comparison in effects
                     if comparison.name in ruled
                 ),
@@ -85,56 +85,33 @@ def stoppings(dataset: Dataset, *, unproven: bool) -> list[StoppingOutcome]:
     return rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Downloads:
-    """The downloads with the times that analysis accepts."""
+def _speed_ups(samples: Samples, d: Downloads, comparison: Comparison, runs: Mask, started_at: Floats) -> SpeedUps:
+    """The first of these measurement runs of each domain that has both sides; the bounds are those of Table 2.
 
-    dataset: Dataset
-    is_used: Mask
-    low: Floats
-    high: Floats
-    """Bounds of the download times [s]."""
-    started_at: Floats
-
-    @classmethod
-    def of(cls, dataset: Dataset, *, unproven: bool) -> _Downloads:
-        d = dataset.downloads
-        low, high = times(d)
-        is_used = d.usable(unproven=unproven) & ~d.outcome.are(Outcome.FAILED) & ~np.isnan(low)
-        return cls(dataset=dataset, is_used=is_used, low=low, high=high, started_at=dataset.started_at())
-
-    def speed_ups(self, comparison: Comparison, runs: Mask) -> SpeedUps:
-        """The first measurement run of each domain that has both sides."""
-        config, vs = (self._rows(name) for name in (comparison.config, comparison.vs))
-        pairs = np.flatnonzero(runs & (config >= 0) & (vs >= 0))
-        pairs = pairs[np.lexsort((config[pairs], self.started_at[config[pairs]]))]
-        domain = self.dataset.downloads.runs.domain
-        codes, first = np.unique(domain.codes[pairs], return_index=True)
-        config, vs = config[pairs[first]], vs[pairs[first]]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            low, high = self.low[vs] / self.high[config], self.high[vs] / self.low[config]
-        bounds = zip(low.tolist(), high.tolist(), strict=True)
-        return SpeedUps.of(dict(zip((domain.names[code] for code in codes.tolist()), bounds, strict=True)))
-
-    def _rows(self, configuration: str) -> Codes:
-        """Per run, the index of its download of this configuration, -1 without one."""
-        d = self.dataset.downloads
-        rows = np.flatnonzero(self.is_used & d.configuration.are(configuration))
-        of_run = np.full(len(d.runs), -1, dtype=np.int32)
-        of_run[d.run[rows]] = rows
-        return of_run
+    Args:
+        started_at: when each download started [Unix time, s].
+    """
+    pairs = pair(samples, comparison.config, comparison.vs)
+    rows = samples.download[pairs.config]
+    at = np.flatnonzero(runs[d.run[rows]])
+    at = at[np.lexsort((rows[at], started_at[rows[at]]))]
+    domain = d.runs.domain[d.run[rows[at]]]
+    codes, first = np.unique(domain.codes, return_index=True)
+    bounds = zip(pairs.low[at[first]].tolist(), pairs.high[at[first]].tolist(), strict=True)
+    return SpeedUps.of(dict(zip((domain.names[code] for code in codes.tolist()), bounds, strict=True)))
 
 
-def _entries(environment: Mapping[str, Any] | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _entries(environment: Mapping[str, Any] | None) -> Iterator[tuple[str, Rule, Mapping[str, Any]]]:
+    """Vantage point, its rule, and what the campaign recorded of it; without damaged ones."""
     entries = (environment or {}).get("stopping")
     for vantage, entry in entries.items() if isinstance(entries, Mapping) else ():
         try:
-            {Quantity(name): float(width) for name, width in entry["rule"].items()}
+            rule = {Quantity(name): float(width) for name, width in entry["rule"].items()}
             int(entry["recorded_runs"]), int(entry["planned_runs"]), entry["reached"]
             {one["name"] for one in entry.get("comparisons", ())}
         except (AttributeError, KeyError, TypeError, ValueError):
             continue
-        yield str(vantage), entry
+        yield str(vantage), rule, entry
 
 
 def _row(comparison: Comparison, speed_ups: SpeedUps, rule: Rule) -> StoppingRow:

@@ -63,13 +63,14 @@ class ConfigurationRow:
     proven: int
     """Downloads, ok or censored, with proven treatment."""
     disturbed: int
-    """Downloads that the host disturbed (`core.domain.HostDisturbance`). Left out of speed-ups."""
+    """Downloads that the host disturbed (`core.domain.HostDisturbance`), in runs that were not void. Left out of
+    speed-ups."""
     mismatched: int
-    """Downloads with `treatment_ok` false: other options on the wire than requested, or client and capture contradict
-    each other. Left out of speed-ups."""
+    """Downloads with `treatment_ok` false that nothing disturbed: other options on the wire than requested, or client
+    and capture contradict each other. Left out of speed-ups."""
     unusable: int
-    """Downloads in measurement runs that stayed void. Left out of speed-ups; they count as nothing else here but an
-    outcome."""
+    """Downloads in measurement runs that stayed void. Left out of speed-ups; `proven`, `disturbed`, `mismatched` and
+    `unproven` are without them."""
     unproven: int
     """Downloads, ok or censored, whose treatment could not be determined. Left out of speed-ups by default."""
     cpu_bound: int
@@ -92,7 +93,7 @@ class ConfigurationRow:
     codes: Mapping[str, int]
     """`CAUSE: SECOND WORD` -> downloads, as in `Table1Row`."""
     reasons: Mapping[str, int]
-    """Reason (`core.domain.TreatmentReason`) -> downloads with `treatment_ok` false, in runs that were not void."""
+    """Reason (`core.domain.TreatmentReason`) -> downloads that are mismatched; older files have no reasons."""
     void_reasons: Mapping[str, int]
     """Reason (`core.domain.VoidReason`) -> downloads that are unusable."""
 
@@ -107,7 +108,7 @@ def table1(dataset: Dataset) -> list[Table1Row]:
     d = dataset.downloads
     vantages = d.runs.vantage.names
     groups = (
-        (d.of_run(d.runs.vantage.codes), len(vantages)),
+        (d.runs.vantage.codes[d.run], len(vantages)),
         (d.transport.codes, len(d.transport.names)),
         (d.provider.codes, len(d.provider.names)),
     )
@@ -132,19 +133,19 @@ def table1(dataset: Dataset) -> list[Table1Row]:
 def configurations(dataset: Dataset) -> list[ConfigurationRow]:
     """Rows in the order of the campaign, the warm-up first; others after them, by name."""
     d = dataset.downloads
-    names = d.configuration.names
-    group = (d.configuration.codes, len(names))
+    # The last group is empty: that of configurations of which only void attempts are left.
+    group = (d.configuration.codes, len(d.configuration.names) + 1)
     is_ok, measured = d.outcome.are(Outcome.OK), ~d.outcome.are(Outcome.FAILED)
-    disturbed, refuted = d.host_disturbance.codes >= 0, d.treatment_ok == 0
-    is_whole = ~d.is_void & ~disturbed
+    is_whole = ~d.is_disturbed
+    mismatched = is_whole & (d.treatment_ok == 0)
     chosen = {
         "planned": None,
         "ok": is_ok,
         "failed": ~measured,
         "censored": d.outcome.are(Outcome.CENSORED),
         "proven": measured & is_whole & (d.treatment_ok == 1),
-        "disturbed": disturbed,
-        "mismatched": refuted & ~d.is_void,
+        "disturbed": (d.host_disturbance.codes >= 0) & ~d.is_void,
+        "mismatched": mismatched,
         "unusable": d.is_void,
         "unproven": measured & is_whole & (d.treatment_ok < 0),
         "cpu_bound": d.cpu_bound == 1,
@@ -157,26 +158,26 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
     }
     numbers = {what: counts(group, where=rows) for what, rows in chosen.items()}
     causes, words = _by_cause(d, (group,), None), _by_code(d, (group,), None)
-    reasons = counts(group, _coded(d.treatment_reason), where=refuted & ~d.is_void & (d.treatment_reason.codes >= 0))
+    reasons = counts(group, _coded(d.treatment_reason), where=mismatched & (d.treatment_reason.codes >= 0))
     void = counts(group, _coded(d.void_reason), where=d.is_void)
     sides = [(texts.names, counts(group, _coded(texts))) for texts in (d.client, d.transport)]
     voids = Counter(row.configuration for row in dataset.superseded if row.reason != VoidReason.INTERRUPTED)
-    present = {names[code]: code for code in np.flatnonzero(numbers["planned"]).tolist()}
+    code_of = {name: code for code, name in enumerate(d.configuration.names)}
     rows = []
-    for name in sorted({*present, *voids}, key=dataset.design.rank):
-        code = present.get(name)
-        client, transport = ("" if code is None else _listed(values, count[code]) for values, count in sides)
+    for name in sorted({*d.configuration.present(), *voids}, key=dataset.design.rank):
+        code = code_of.get(name, -1)
+        client, transport = (_listed(values, count[code]) for values, count in sides)
         rows.append(
             ConfigurationRow(
                 configuration=name,
                 client=client,
                 transport=transport,
-                **{what: 0 if code is None else int(number[code]) for what, number in numbers.items()},
+                **{what: int(number[code]) for what, number in numbers.items()},
                 void=voids[name],
-                causes={} if code is None else frequent(causes[0], causes[1][code]),
-                codes={} if code is None else frequent(words[0], words[1][code]),
-                reasons={} if code is None else frequent(d.treatment_reason.names, reasons[code]),
-                void_reasons={} if code is None else frequent(d.void_reason.names, void[code]),
+                causes=frequent(causes[0], causes[1][code]),
+                codes=frequent(words[0], words[1][code]),
+                reasons=frequent(d.treatment_reason.names, reasons[code]),
+                void_reasons=frequent(d.void_reason.names, void[code]),
             )
         )
     return rows
@@ -285,16 +286,12 @@ class DoseRow:
         return ("acted", self.acted), ("idle", self.idle), ("unknown", self.unknown)
 
 
-def dose_rows(
-    dataset: Dataset,
-    *,
-    metric: Metric = Metric.TIME,
-    selection: Selection = DEFAULT,
-    samples: Samples | None = None,
-) -> list[DoseRow]:
-    """One row per comparison of an effect whose options define when they took effect; see `tables.table2`."""
-    if samples is None:
-        samples = costs.samples(dataset, metric=metric, selection=selection)
+def dose_rows(dataset: Dataset, samples: Samples) -> list[DoseRow]:
+    """One row per comparison of an effect whose options define when they took effect.
+
+    Args:
+        samples: those of the dataset.
+    """
     effects = [c for c in dataset.design.comparisons if (c.config, c.vs) in samples.acted]
     states = {c: samples.acted[c.config, c.vs].codes for c in effects}
     rows = iter(on_all_cores(_part, [(samples, c, states[c] == state) for c in effects for state in (1, 0, -1)]))

@@ -124,16 +124,10 @@ class TruthRow:
     expected_s: float | None
     ratio: float | None
     """Measured over expected."""
-    asserted: bool
-    """Whether the model applies to the path: then `within` is a verdict; otherwise the ratio is only informative."""
     within: bool | None
-    """Whether the ratio is within `TOLERANCE`; None if the model does not apply."""
+    """Whether the ratio is within `TOLERANCE`; None if the model does not apply: then it is only informative."""
     delivery_ratio: float | None
     """Unscaled windows: rate from first to last body byte over min(rate, 65,535 B per RTT)."""
-    congestion_control: str
-    initial_window: int
-    """Packets."""
-    mtu: int
     note: str
 
 
@@ -232,7 +226,7 @@ def compare(
 def _by_path(data: Dataset, folder: int, selection: Selection) -> dict[tuple[str, str], dict[str, Attempts]]:
     """(vantage point, domain) -> configuration -> its downloads, in their order."""
     d = data.downloads
-    chosen = d.of_run(d.runs.folder) == folder
+    chosen = d.runs.folder[d.run] == folder
     if selection.unlimited_only:
         chosen &= d.near_ceiling != 1
     rows = np.flatnonzero(chosen)
@@ -284,7 +278,6 @@ def _row(path: LabPath, name: str, attempts: Attempts, defaults: Mapping[str, st
         else None
     )
     ratio = measured / expected if measured is not None and expected else None
-    asserted = ratio is not None and not caveats
     return TruthRow(
         path=path,
         configuration=name,
@@ -295,12 +288,8 @@ def _row(path: LabPath, name: str, attempts: Attempts, defaults: Mapping[str, st
         measured_s=measured,
         expected_s=expected,
         ratio=ratio,
-        asserted=asserted,
-        within=abs(ratio - 1) <= TOLERANCE if asserted and ratio is not None else None,
+        within=None if ratio is None or caveats else abs(ratio - 1) <= TOLERANCE,
         delivery_ratio=_delivery_ratio(path, attempts) if is_tcp and limit == UNSCALED_WINDOW else None,
-        congestion_control=path.congestion_control if is_tcp else path.quic_congestion_control,
-        initial_window=path.initcwnd if is_tcp else path.quic_initial_window_packets,
-        mtu=path.mtu if is_tcp else path.quic_packet_bytes,
         note="; ".join([*caveats, *([path.note] if path.note else [])]),
     )
 

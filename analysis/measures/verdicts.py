@@ -42,8 +42,8 @@ def judge(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
     p_values = [min(1.0, p / weight) for p in direction]
     p_values += [min(1.0, p * len(parts) / tests / (1 - DIRECTION_SHARE)) for p in parts]
     q_values = list(zip(benjamini_hochberg(p_values), benjamini_yekutieli(p_values), strict=True))
-    of_parts = iter(q for q, _ in q_values[len(direction) :])
-    # The weight may make a q-value smaller than its p-value: then a direction could be called at more than 5 %.
+    # The weight may make a q-value smaller than its p-value: then something could be called at more than 5 %.
+    of_parts = iter(max(q, p) for (q, _), p in zip(q_values[len(direction) :], parts, strict=True))
     of_direction = [(max(q, p), max(q_by, p)) for (q, q_by), p in zip(q_values, direction, strict=False)]
     judged = iter(
         _judged(row, margin, q, None if p is None else next(of_parts), split)

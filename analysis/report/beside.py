@@ -53,14 +53,18 @@ class Beside:
     def files(self, suffix: str) -> str:
         """Both tables as `csv` or `md`, separated by an empty line."""
         if suffix == "csv":
-            first = [dict(zip(self.table1[0], row, strict=True)) for row in self.table1[1:]]
-            return records.csv_text(self.table1[0], first) + "\n" + records.csv_text(TABLE2_CSV, self.table2)
+            return records.csv_text(self.table1[0], self._records1) + "\n" + records.csv_text(TABLE2_CSV, self.table2)
         return render.markdown(self.table1) + "\n" + render.markdown(self.table2_cells())
 
     def document(self) -> dict[str, Any]:
         """All of it as plain data for JSON (schema 1)."""
-        first = [dict(zip(self.table1[0], row, strict=True)) for row in self.table1[1:]]
-        return {"schema": 1, "paper": self.paper.value, "table1": first, "table2": [dict(row) for row in self.table2]}
+        table2 = [dict(row) for row in self.table2]
+        return {"schema": 1, "paper": self.paper.value, "table1": self._records1, "table2": table2}
+
+    @property
+    def _records1(self) -> list[dict[str, str]]:
+        """Table 1 as flat records."""
+        return [dict(zip(self.table1[0], row, strict=True)) for row in self.table1[1:]]
 
     def write(self, folder: Path) -> None:
         """Writes PAPER_beside.md, atomically."""

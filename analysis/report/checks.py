@@ -71,7 +71,7 @@ _LISTS = (
     _List(
         title="Treatment not accepted",
         words="Other options on the wire than requested, or client and capture disagree: left out of speed-ups.",
-        members=lambda data: ~data.downloads.is_void & (data.downloads.treatment_ok == 0),
+        members=lambda data: ~data.downloads.is_disturbed & (data.downloads.treatment_ok == 0),
         why=lambda d: ": ".join(filter(None, (d.treatment_reason, d.treatment_detail))),
     ),
     _List(
@@ -83,7 +83,7 @@ _LISTS = (
     _List(
         title="Disturbed by the host",
         words="The client waited for a processor: left out of speed-ups.",
-        members=lambda data: data.downloads.host_disturbance.codes >= 0,
+        members=lambda data: ~data.downloads.is_void & (data.downloads.host_disturbance.codes >= 0),
         why=lambda d: d.host_disturbance and (d.host_disturbance_detail or d.host_disturbance),
     ),
     _List(

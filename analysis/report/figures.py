@@ -15,7 +15,7 @@ import numpy as np
 
 from analysis.measures.columns import Codes, Floats, Ints, Mask, Texts, rows_by_code
 from analysis.measures.costs import THROUGHPUT_KPI
-from analysis.measures.dataset import Dataset, Record
+from analysis.measures.dataset import Dataset
 from analysis.measures.folders import writing
 from analysis.measures.selection import DEFAULT, Selection, runs_without_hits
 from analysis.measures.tables import provider_rank
@@ -39,7 +39,7 @@ _MOST_BANDS = 200
 """Parts of such a curve that are hatched or not, as most of their downloads ask for."""
 
 _COVERS = 0.03
-"""Curves cover each other if half of their quantiles differ by less (3 % on a log scale)."""
+"""Curves cover each other if half of their quantiles differ by less: 3 %, on a log scale."""
 _APART_PT = 1.6
 """Such curves are drawn side by side, so far apart to the right and downwards [points]."""
 
@@ -63,17 +63,6 @@ _STYLE: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Panel:
-    """The quantity of a panel."""
-
-    label: str
-    """Axis label, with the unit."""
-    values: Floats
-    """Of each download of the dataset; NaN: unknown."""
-    log: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Figure:
     """One figure: two panels, a line per group."""
 
@@ -82,7 +71,8 @@ class Figure:
     title: str
     lines: Mapping[str, Codes]
     """Name -> indices of its downloads in the dataset."""
-    panels: tuple[Panel, ...]
+    panels: Mapping[str, Floats]
+    """Axis label, with the unit -> the value of each download of the dataset; NaN: unknown."""
     near: Mask
     """Whether each download of the dataset was near its client's ceiling."""
 
@@ -99,20 +89,8 @@ class Curve:
         return len(self.values)
 
 
-def body_rate(record: Record) -> float | None:
-    """Body bits over the whole download time [Mbit/s]; needs no capture."""
-    d = record.download
-    return d.body_bytes * 8 / d.last_byte_s / 1e6 if d.last_byte_s and d.body_bytes else None
-
-
-def handshake_rtt(record: Record) -> float | None:
-    """Round-trip time of the handshake [ms]: the one that TCP and QUIC both show. Later ones, under load, are hidden by
-    QUIC, so they are never drawn on one axis."""
-    return record.number("handshake_rtt")
-
-
 def body_rates(dataset: Dataset) -> Floats:
-    """`body_rate` of each download, NaN where it is not known."""
+    """Body bits over the whole time of each download [Mbit/s], which needs no capture; NaN where it is not known."""
     body_bytes, last_byte_s = dataset.kpi("body_bytes"), dataset.downloads.last_byte_s
     known = (body_bytes != 0) & (last_byte_s != 0)
     rates: Floats = np.divide(body_bytes * 8, last_byte_s, out=np.full(len(body_bytes), math.nan), where=known) / 1e6
@@ -130,11 +108,12 @@ def plan(dataset: Dataset, *, selection: Selection = DEFAULT) -> list[Figure]:
     good = np.flatnonzero(chosen)
     throughput, rtt = dataset.kpi(THROUGHPUT_KPI), dataset.kpi("handshake_rtt")
     if np.nan_to_num(throughput[good]).any():
-        panels = [Panel(label="mean throughput [Mbit/s]", values=throughput)]
+        panels = {"mean throughput [Mbit/s]": throughput}
     else:
-        panels = [Panel(label="body bits / download time [Mbit/s]", values=body_rates(dataset))]
+        panels = {"body bits / download time [Mbit/s]": body_rates(dataset)}
+    # The RTT that TCP and QUIC both show: later ones, under load, are hidden by QUIC, so they are on no axis.
     if np.nan_to_num(rtt[good]).any():
-        panels.append(Panel(label="handshake RTT [ms]", values=rtt))
+        panels["handshake RTT [ms]"] = rtt
     shapes: list[tuple[str, str, Texts, Callable[[str], Any]]] = [
         ("figure1-vantage", "per vantage point", d.runs.vantage[d.run[good]], str),
         ("figure2-configuration", "per configuration", d.configuration[good], dataset.design.rank),
@@ -143,13 +122,13 @@ def plan(dataset: Dataset, *, selection: Selection = DEFAULT) -> list[Figure]:
     figures = []
     for number, (name, words, groups, rank) in enumerate(shapes, start=1):
         members = dict(zip(groups.names, rows_by_code(groups.codes, len(groups.names)), strict=True))
-        what = "mean throughput and handshake RTT" if len(panels) == 2 else panels[0].label.partition(" [")[0]
+        what = "mean throughput and handshake RTT" if len(panels) == 2 else next(iter(panels)).partition(" [")[0]
         figures.append(
             Figure(
                 name=name,
                 title=f"Figure {number}: CDF of {what} {words}",
                 lines={group: good[members[group]] for group in sorted(groups.present(), key=rank)},
-                panels=tuple(panels),
+                panels=panels,
                 near=d.near_ceiling == 1,
             )
         )
@@ -179,8 +158,8 @@ def data_rows(dataset: Dataset, figure: Figure) -> tuple[Sequence[str], list[dic
         name: [column.names[code] for code in column.codes.tolist()] for name, column in texts.items()
     }
     columns["iteration"] = d.runs.iteration[run].tolist()
-    for panel in figure.panels:
-        columns[panel.label] = [None if math.isnan(value) else value for value in panel.values[rows].tolist()]
+    for label, values in figure.panels.items():
+        columns[label] = [None if math.isnan(value) else value for value in values[rows].tolist()]
     return tuple(columns), [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
@@ -197,13 +176,14 @@ def write(dataset: Dataset, folder: Path, *, selection: Selection = DEFAULT) -> 
     return written
 
 
-def draw(figure: Figure, *kinds: str, width_in: float = 10.0, inline: bool = False) -> dict[str, bytes]:
-    """The figure as `svg` and `png` (160 dpi); `inline`: without title and background, for a page that has both."""
-    curves = [[_curve(figure, panel, rows) for rows in figure.lines.values()] for panel in figure.panels]
-    with canvas(*kinds, size=(width_in, 4.4), style=_STYLE, transparent=inline) as (drawn, pictured):
+def draw(figure: Figure, *kinds: str, inline: bool = False) -> dict[str, bytes]:
+    """The figure as `svg` and `png` (160 dpi); `inline`: without title and background, for a page that has both, and
+    as wide as that."""
+    curves = [[_curve(figure, values, rows) for rows in figure.lines.values()] for values in figure.panels.values()]
+    with canvas(*kinds, size=(9.6 if inline else 10.0, 4.4), style=_STYLE, transparent=inline) as (drawn, pictured):
         axes = drawn.subplots(1, len(figure.panels), squeeze=False)
-        for axis, panel, of_panel in zip(axes[0], figure.panels, curves, strict=True):
-            _panel(axis, panel, of_panel)
+        for axis, label, of_panel in zip(axes[0], figure.panels, curves, strict=True):
+            _panel(axis, label, of_panel)
         axes[0][0].set_ylabel("share of downloads")
         _legend(drawn, figure, curves)
         if not inline:
@@ -213,12 +193,12 @@ def draw(figure: Figure, *kinds: str, width_in: float = 10.0, inline: bool = Fal
 
 def inline_svg(figure: Figure) -> str:
     """The figure as an `<svg>` element for an HTML page."""
-    return pictures.inline_svg(draw(figure, "svg", width_in=9.6, inline=True)["svg"], figure.name)
+    return pictures.inline_svg(draw(figure, "svg", inline=True)["svg"], figure.name)
 
 
-def _curve(figure: Figure, panel: Panel, rows: Codes) -> Curve:
-    values, near = panel.values[rows], figure.near[rows]
-    shown = values > 0 if panel.log else ~np.isnan(values)
+def _curve(figure: Figure, all_values: Floats, rows: Codes) -> Curve:
+    values, near = all_values[rows], figure.near[rows]
+    shown = values > 0
     values, near = values[shown], near[shown]
     order = np.lexsort((near, values)) if near.any() else np.argsort(values)
     return Curve(values=values[order], near=near[order])
@@ -252,10 +232,10 @@ def _look(index: int) -> dict[str, Any]:
     return {"color": COLOURS[index % len(COLOURS)], "linestyle": _DASHES[index % len(_DASHES)]}
 
 
-def _panel(axis: Any, panel: Panel, curves: Sequence[Curve]) -> None:
+def _panel(axis: Any, label: str, curves: Sequence[Curve]) -> None:
     shown: list[float] = []
     present = {index: curve for index, curve in enumerate(curves) if len(curve)}
-    apart = _apart(axis, {index: curve.values for index, curve in present.items()}, log=panel.log)
+    apart = _apart(axis, {index: curve.values for index, curve in present.items()})
     for index, curve in present.items():
         _hatch(axis, curve, colour=_look(index)["color"])
         shown += [curve.values[0], curve.values[-1]]
@@ -266,20 +246,20 @@ def _panel(axis: Any, panel: Panel, curves: Sequence[Curve]) -> None:
         style = "steps-post" if len(curve) <= MOST_STEPS else "default"
         axis.plot(*steps, drawstyle=style, transform=apart[index], **_look(index))
     axis.set_ylim(0, 1.005)
-    axis.set_xlabel(panel.label)
+    axis.set_xlabel(label)
     axis.set_yticks([0, 0.25, 0.5, 0.75, 1])
     if not shown:
         axis.text(0.5, 0.5, "no data", ha="center", va="center", transform=axis.transAxes)
-    elif panel.log:
+    else:
         _log_axis(axis, min(shown), max(shown))
 
 
-def _apart(axis: Any, curves: Mapping[int, Floats], *, log: bool) -> dict[int, Any]:
+def _apart(axis: Any, curves: Mapping[int, Floats]) -> dict[int, Any]:
     """How to place each curve: those that would cover each other stand side by side, `_APART_PT` points apart."""
     from matplotlib.transforms import ScaledTranslation
 
     shares = np.linspace(0.05, 0.95, 19)
-    places = {index: np.quantile(np.log(values) if log else values, shares) for index, values in curves.items()}
+    places = {index: np.quantile(np.log(values), shares) for index, values in curves.items()}
     groups: list[list[int]] = []
     for index, place in places.items():
         group = next((g for g in groups if np.median(np.abs(places[g[0]] - place)) < _COVERS), None)

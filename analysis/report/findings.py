@@ -72,8 +72,8 @@ def findings(rows: Sequence[SpeedupRow], doses: Sequence[DoseRow] = ()) -> list[
 
 def _verdict_sentence(row: SpeedupRow) -> str:
     config, vs = row.comparison.config, row.comparison.vs
-    typical = f"{render.typical_interval(row.typical)} times as fast"
-    data = f"q {_relation(row.q)}; {_amount(row.domains, row.n)}"
+    typical = f"{render.median_interval(row.typical)} times as fast"
+    data = f"q {render.relation(row.q)}; {_amount(row.domains, row.n)}"
     if row.verdict is Verdict.HOST_BUSY:
         remedy = "Stop other programs, or use a host with more cores."
         return f"{_busy_sentence(row)} {remedy} {config} was typically {typical} as {vs} ({data})."
@@ -145,7 +145,7 @@ def _share(share: PairShare) -> str:
 def _duration_sentence(row: SpeedupRow) -> str:
     if row.handshake is None and row.transfer is None:
         return ""
-    return f"Handshake: {render.part_text(row.handshake)}; transfer: {render.part_text(row.transfer)} times as fast."
+    return f"Handshake: {render.number(row.handshake)}; transfer: {render.number(row.transfer)} times as fast."
 
 
 def _tells_why(row: SpeedupRow, split: Split) -> bool:
@@ -188,15 +188,9 @@ def _unit_sentence(row: SpeedupRow) -> str:
         )
     return (
         "Effects may differ more between providers than between the domains of one "
-        f"(p {_relation(row.typical.p_providers)}), so the typical speed-up and its interval count each of the "
+        f"(p {render.relation(row.typical.p_providers)}), so the typical speed-up and its interval count each of the "
         f"{row.typical.units} providers once."
     )
-
-
-def _relation(value: float | None) -> str:
-    """`= 0.034` or `< 0.001`."""
-    text = render.chance_text(value)
-    return f"< {text[1:]}" if text.startswith("<") else f"= {text}"
 
 
 def _dose_sentence(row: DoseRow) -> str:
@@ -362,7 +356,8 @@ def tcp_row_sentence(design: Design, limits: ClientLimits) -> str | None:
         return None
     doubted = {*limits.near, *(client for clients in limits.reasons.values() for client in clients)}
     good = [name for name, clients in rows.items() if not doubted.intersection(clients)]
-    advice = f"read {', '.join(good)}" if good else "none has a TCP client that was not; curl-h1 or curl-h2 may be one"
+    advice = "none is known to be free of that; one with curl-h1 or curl-h2 may be"
+    advice = f"read {', '.join(good)}" if good else advice
     clients = ", ".join(dict.fromkeys(near.values()))
     return f"QUIC over TCP: {clients} was near its ceiling in {', '.join(near)}, which may measure it; {advice}."
 
@@ -380,10 +375,11 @@ def identity_sentences(counted: Identity, *, only_hits: bool) -> list[str]:
         + (f"; flagged runs: {counts}." if counts else ".")
     ]
     if only_hits:
-        unknown = counted.runs - counted.hit_runs - counted.missed_runs
+        failed = counted.runs - counted.hit_runs - counted.missed_runs - counted.unknown_runs
         sentences.append(
             f"Only cache hits (--only-hits): {counted.hit_runs} measurement runs are kept; left out are "
-            f"{counted.missed_runs} with a cache miss after the warm-up and {unknown} with an unknown cache state."
+            f"{counted.missed_runs} with a cache miss after the warm-up and {counted.unknown_runs} with an unknown "
+            f"cache state{f'; in {failed} every download failed' if failed else ''}."
         )
     return sentences
 

@@ -17,7 +17,6 @@ from analysis.measures.rows import SpeedupRow
 from analysis.report import render
 from analysis.report.findings import ReportFinding
 from core import terminal
-from core.domain import Role
 
 _TICKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
 _LEAST_SPAN = math.log(1.12)
@@ -40,33 +39,13 @@ _ANSWER = ("comparison", "verdict", "typical", "interval", "domains", "runs")
 class ForestRow:
     """One comparison."""
 
-    index: int
-    """Index of the row in Table 2."""
-    name: str
-    role: Role
-    verdict: str
-    words: str
-    """The verdict with its size or its split, e.g. `faster, at least 2 %`; empty for other roles than effects."""
-    sentence: str
-    adds: str
-    """The part of the sentence that the columns do not show."""
-    why: str
-    """The splits whose parts differ, for a terminal."""
-    n: int
-    domains: int
-    amount: str
-    """`16 domains, 48 runs`."""
-    median: str
+    of: SpeedupRow
+    """Its row of Table 2."""
+    finding: ReportFinding | None
+    """None for other roles than effects, and where nothing is judged."""
     typical: str
     interval: str
-    """Interval of the typical speed-up, empty if there is none; all three as text."""
-    gain: str
-    lose: str
-    """Per cent of the domains that are at least 2 % faster, or slower, as text; of a noise floor in brackets."""
-    durations: str
-    """`2.00 and 0.99`: median speed-ups of handshake and transfer, where TCP and QUIC are compared."""
-    q: str
-    """The q-value as text; empty for other roles than effects."""
+    """Interval of the typical speed-up, empty if there is none; both as text."""
     band: tuple[float, float] | None
     """Positions [%] of the margin that the interval has to leave: 2 %, or the noise floor's if that is larger."""
     at: float | None
@@ -77,6 +56,22 @@ class ForestRow:
     cut_low: bool
     cut_high: bool
     """Whether an end is outside the plot."""
+
+    @property
+    def words(self) -> str:
+        """The verdict with its size or its split, e.g. `faster, at least 2 %`; empty without a finding."""
+        return render.verdict_words(self.of) if self.finding else ""
+
+    @property
+    def durations(self) -> str:
+        """`2.00 and 0.99`: median speed-ups of handshake and transfer, where TCP and QUIC are compared."""
+        both = (self.of.handshake, self.of.transfer)
+        return "" if both == (None, None) else " and ".join(map(render.number, both))
+
+    @property
+    def q(self) -> str:
+        """The q-value as text; empty for other roles than effects."""
+        return "" if self.of.q is None else render.chance_text(self.of.q)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,39 +91,24 @@ def forest(rows: Sequence[SpeedupRow], findings: Sequence[ReportFinding]) -> For
     Args:
         findings: those of the same rows (`findings.findings`).
     """
-    shown = [(index, row) for index, row in enumerate(rows) if row.n]
-    axis = _Axis.of([v for _, row in shown for v in (row.typical.value, row.typical.low, row.typical.high)])
+    shown = [row for row in rows if row.n]
+    axis = _Axis.of([v for row in shown for v in (row.typical.value, row.typical.low, row.typical.high)])
     by_name = {finding.name: finding for finding in findings}
     return Forest(
-        rows=tuple(_row(index, row, axis, by_name.get(row.comparison.name)) for index, row in shown),
+        rows=tuple(_row(row, axis, by_name.get(row.comparison.name)) for row in shown),
         ticks=axis.ticks(),
         one=axis.place(1.0),
     )
 
 
-def _row(index: int, row: SpeedupRow, axis: _Axis, finding: ReportFinding | None) -> ForestRow:
+def _row(row: SpeedupRow, axis: _Axis, finding: ReportFinding | None) -> ForestRow:
     typical = row.typical
-    whole = render.typical_interval(typical)
-    durations = (row.handshake, row.transfer)
+    text, _, interval = render.median_interval(typical).partition(" ")
     return ForestRow(
-        index=index,
-        name=row.comparison.name,
-        role=row.comparison.role,
-        verdict=finding.verdict if finding else "",
-        words=render.verdict_words(row) if finding else "",
-        sentence=finding.sentence if finding else "",
-        adds=finding.adds if finding else "",
-        why=finding.why if finding else "",
-        n=row.n,
-        domains=row.domains,
-        amount=f"{render.count_of(row.domains, 'domain')}, {render.count_of(row.n, 'run')}",
-        median=render.median_text(row.median),
-        typical=whole.partition(" ")[0],
-        interval=whole.partition(" ")[2],
-        gain=render.of_domains(row, row.gain),
-        lose=render.of_domains(row, row.lose),
-        durations="" if durations == (None, None) else " and ".join(map(render.part_text, durations)),
-        q=render.chance_text(row.q) if row.q is not None else "",
+        of=row,
+        finding=finding,
+        typical=text,
+        interval=interval,
         band=(axis.place(1 / row.margin), axis.place(row.margin)) if row.margin else None,
         at=None if typical.value is None else axis.place(typical.value),
         low=None if typical.low is None else axis.place(typical.low),
@@ -195,8 +175,8 @@ class FirstScreen:
             answer = [[line[index] for index in kept] for line in narrow]
             terminal.print_table(to, (full, narrow, answer), title=self.question, words=(*_WORDS, full[0][plot]))
             for row in self.forest.rows:
-                if row.why:
-                    terminal.print_line(to, f"{row.name}: {row.why}")
+                if row.finding and row.finding.why:
+                    terminal.print_line(to, f"{row.finding.name}: {row.finding.why}")
             to.print()
         else:
             terminal.print_line(to, self.question)
@@ -212,9 +192,10 @@ def cells(forest: Forest) -> list[list[str]]:
     heading += [*(["handshake, transfer"] if by_part else []), "q", "domains", "runs"]
     lines = []
     for row in forest.rows:
-        line = [row.name, row.words, _plot(row, forest), row.typical, row.interval, row.gain, row.lose]
+        line = [row.of.comparison.name, row.words, _plot(row, forest), row.typical, row.interval]
+        line += [render.of_domains(row.of, share) for share in (row.of.gain, row.of.lose)]
         line += [row.durations or "–"] if by_part else []
-        lines.append([*line, row.q, str(row.domains), str(row.n)])
+        lines.append([*line, row.q, str(row.of.domains), str(row.of.n)])
     return [heading, *lines]
 
 

@@ -16,11 +16,11 @@ import numpy as np
 from analysis.measures import tables, truth
 from analysis.measures.columns import Codes, Floats, Ints, Mask, Texts
 from analysis.measures.dataset import Dataset
-from analysis.measures.pairs import Pairs, Samples, pair
+from analysis.measures.pairs import Samples, pair
 from analysis.measures.rows import BIN_EDGES, MINIMUM_PAIRS, SplitBy
-from analysis.measures.statistics.intervals import cluster_medians
-from analysis.report import figures
-from core.domain import Comparison, Outcome, Transport
+from analysis.measures.speedup import median_of_domains
+from analysis.report import figures, render
+from core.domain import Outcome, Transport
 
 MAX_POINTS = 40_000
 """Most points in a page (about 4 MB); of bigger campaigns, evenly spaced measurement runs are drawn."""
@@ -57,9 +57,10 @@ def points(dataset: Dataset, samples: Samples) -> Points:
         count = len(pairs.low)
         if count:
             sides = samples.download[pairs.vs], samples.download[pairs.config]
-            logs = np.array([np.log(values[sides[0]] / values[sides[1]]) for values in took])
-            known = int(np.count_nonzero(~np.isnan(logs).all(axis=0)))
-            lines.append((index, [comparison.name, str(known), *(_median(pairs, part) for part in logs)]))
+            speedups = np.array([values[sides[0]] / values[sides[1]] for values in took])
+            known = int(np.count_nonzero(~np.isnan(speedups).all(axis=0)))
+            medians = (render.number(median_of_domains(part, pairs)) for part in speedups)
+            lines.append((index, [comparison.name, str(known), *medians]))
         has_pair[samples.run[pairs.config]] = True
         total += count
     order = _order(samples)
@@ -83,13 +84,6 @@ def parts(dataset: Dataset) -> list[Floats]:
     return [np.where(is_ok & (b > a), b - a, math.nan) for a, b in pairwise(ends)]
 
 
-def _median(pairs: Pairs, logs: Floats) -> str:
-    """The median speed-up of one part, from the log speed-up of each pair; each domain counts once."""
-    known = ~np.isnan(logs)
-    domains, clusters = np.unique(pairs.domain[known], return_inverse=True)
-    return f"{math.exp(np.median(cluster_medians(logs[known], clusters, len(domains)))):.2f}" if len(domains) else "–"
-
-
 def _order(samples: Samples) -> Ints:
     """The runs in the order of their first downloads."""
     first = np.full(len(samples.domain), np.iinfo(np.int64).max)
@@ -97,19 +91,12 @@ def _order(samples: Samples) -> Ints:
     return np.argsort(first, kind="stable")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Paths:
-    """What measurement runs tell about their paths, an element per run; NaN: unknown."""
+def _paths(dataset: Dataset, chosen: Mask) -> list[Floats]:
+    """What some measurement runs tell about their paths, an element per run; NaN: unknown, as of all others.
 
-    rtt_ms: Floats
-    """Smallest round-trip time of its handshakes, TCP and QUIC alike."""
-    size_bytes: Floats
-    bdp: Floats
-    """Highest rate of its downloads times that RTT, over the largest window without scaling, 65,535 bytes."""
-
-
-def paths(dataset: Dataset, chosen: Mask) -> Paths:
-    """The paths of some measurement runs; of others nothing is known."""
+    The smallest round-trip time of its handshakes, TCP and QUIC alike [ms]; the size of its file [bytes]; the highest
+    rate of its downloads times that RTT, over the largest window without scaling, 65,535 bytes.
+    """
     d = dataset.downloads
     rows = np.flatnonzero(chosen[d.run])
     run = d.run[rows]
@@ -118,11 +105,8 @@ def paths(dataset: Dataset, chosen: Mask) -> Paths:
     size = dataset.kpi("body_bytes")[rows]
     highest = _extreme(np.where(np.isnan(delivery), body, delivery), run, len(chosen))
     smallest = -_extreme(np.where(rtt > 0, -rtt, math.nan), run, len(chosen))
-    return Paths(
-        rtt_ms=smallest,
-        size_bytes=_extreme(np.where(d.outcome[rows].are(Outcome.OK), size, math.nan), run, len(chosen)),
-        bdp=highest * 1e6 / 8 * smallest / 1e3 / truth.UNSCALED_WINDOW,
-    )
+    sizes = _extreme(np.where(d.outcome[rows].are(Outcome.OK), size, math.nan), run, len(chosen))
+    return [smallest, sizes, highest * 1e6 / 8 * smallest / 1e3 / truth.UNSCALED_WINDOW]
 
 
 def _extreme(values: Floats, run: Codes, count: int) -> Floats:
@@ -132,58 +116,37 @@ def _extreme(values: Floats, run: Codes, count: int) -> Floats:
     return np.where(np.isinf(largest), math.nan, largest)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Drawn:
-    """The pairs that the page shows, run by run, and within each in the order of the comparisons."""
-
-    comparison: Ints
-    config: Codes
-    """Index of the download in the dataset, like the next one."""
-    vs: Codes
-    low: Floats
-    """The speed-up is `low` if `low == high`, else strictly between (a censored download)."""
-    high: Floats
-
-
-def _drawn(samples: Samples, comparisons: Sequence[Comparison], kept: Ints) -> _Drawn:
+def _document(dataset: Dataset, samples: Samples, took: Sequence[Floats], kept: Ints) -> dict[str, Any]:
+    """The pairs of the runs that are kept, in the order of these, and within each in that of the comparisons."""
+    d, comparisons = dataset.downloads, dataset.design.comparisons
     place = np.full(len(samples.domain), -1, dtype=np.int64)
     place[kept] = np.arange(len(kept))
     each = [pair(samples, c.config, c.vs, runs=place >= 0) for c in comparisons]
+    # The speed-up is `low` if `low == high`, else strictly between (a censored download).
     config, vs, low, high = (
         np.concatenate([np.empty(0, dtype=kind), *(getattr(pairs, name) for pairs in each)])
         for name, kind in (("config", np.int32), ("vs", np.int32), ("low", np.float64), ("high", np.float64))
     )
     order = np.argsort(place[samples.run[config]], kind="stable")
-    return _Drawn(
-        comparison=np.repeat(np.arange(len(each)), [len(pairs.low) for pairs in each])[order],
-        config=samples.download[config[order]],
-        vs=samples.download[vs[order]],
-        low=low[order],
-        high=high[order],
-    )
-
-
-def _document(dataset: Dataset, samples: Samples, took: Sequence[Floats], kept: Ints) -> dict[str, Any]:
-    d, comparisons = dataset.downloads, dataset.design.comparisons
-    drawn = _drawn(samples, comparisons, kept)
-    run = d.run[drawn.config]
+    comparison = np.repeat(np.arange(len(each)), [len(pairs.low) for pairs in each])[order]
+    config, vs = (samples.download[side[order]] for side in (config, vs))  # indices in the dataset
+    run = d.run[config]
     texts = {
         "vantage": d.runs.vantage[run],
-        "provider": d.provider[drawn.config],
-        "limiter": samples.splits[SplitBy.LIMITER][drawn.vs],  # what limited the reference: what could be changed
+        "provider": d.provider[config],
+        "limiter": samples.splits[SplitBy.LIMITER][vs],  # what limited the reference: what could be changed
         "domain": d.runs.domain[run],
     }
     names = {kind: sorted(column.present() - {""}, key=tables.provider_rank) for kind, column in texts.items()}
     chosen = np.zeros(len(d.runs), dtype=np.bool_)
     chosen[run] = True
-    path = paths(dataset, chosen)
-    numbers = [values[drawn.vs] / values[drawn.config] for values in took]
-    numbers += [values[run] for values in (path.rtt_ms, path.size_bytes, path.bdp)]
+    numbers = [values[vs] / values[config] for values in took]
+    numbers += [values[run] for values in _paths(dataset, chosen)]
     columns = [
-        drawn.comparison.tolist(),
+        comparison.tolist(),
         *(_places(texts[kind], names[kind]) for kind in texts),
         d.runs.iteration[run].tolist(),
-        *([_speedup(value) for value in bounds.tolist()] for bounds in (drawn.low, drawn.high)),
+        *([_speedup(value) for value in bounds.tolist()] for bounds in (low[order], high[order])),
         *([_short(value) for value in values.tolist()] for values in numbers),
     ]
     return {

@@ -88,11 +88,10 @@ def _summary(row: SpeedupSummary) -> dict[str, Any]:
     flat: dict[str, Any] = {"comparison": row.comparison.name, "role": row.comparison.role.value}
     flat |= {"config": row.comparison.config, "vs": row.comparison.vs}
     flat |= {"n": row.n, "domains": row.domains, "bounds": row.bounds, "excluded": sum(row.excluded.values())}
-    for name, share in [("faster", row.faster), ("slower", row.slower), *zip(BIN_NAMES, row.bins, strict=True)]:
+    shares = (("faster", row.faster), ("slower", row.slower), ("gain", row.gain), ("lose", row.lose))
+    for name, share in (*shares, *zip(BIN_NAMES, row.bins, strict=True)):
         flat |= {name: share.share, f"{name}_low": share.low, f"{name}_high": share.high}
     flat |= {name: getattr(row, name).share for name in ("tie", "undecided", "bin_undecided")}
-    for name, share in (("gain", row.gain), ("lose", row.lose)):
-        flat |= {name: share.share, f"{name}_low": share.low, f"{name}_high": share.high}
     typical = row.typical
     flat |= {"typical": typical.value, "typical_low": typical.low, "typical_high": typical.high}
     flat |= {"typical_least": typical.least, "typical_most": typical.most}

@@ -62,7 +62,7 @@ def percent_interval(share: PairShare) -> str:
     return f"{percent(share)} [{100 * share.low:.0f}–{100 * share.high:.0f}]"
 
 
-def median_text(median: Median) -> str:
+def median_text(median: Median | Typical) -> str:
     """`1.42`; `>2.10` or `<0.61` if censored downloads leave only a bound."""
     if median.value is not None:
         return "∞" if math.isinf(median.value) else f"{median.value:.2f}"
@@ -73,7 +73,7 @@ def median_text(median: Median) -> str:
     return f"{median.least:.2f}…{median.most:.2f}" if median.least else f"<{median.most:.2f}"
 
 
-def median_interval(median: Median) -> str:
+def median_interval(median: Median | Typical) -> str:
     """`1.42 [1.20–1.70]`, without the interval if there is none."""
     if median.low is None or median.high is None:
         return median_text(median)
@@ -88,14 +88,19 @@ def chance_text(value: float | None) -> str:
     return "<0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
 
 
+def relation(value: float | None) -> str:
+    """A p- or q-value after its letter: `= 0.034` or `< 0.001`."""
+    text = chance_text(value)
+    return f"< {text[1:]}" if text.startswith("<") else f"= {text}"
+
+
 def table1_wide(rows: Sequence[Table1Row]) -> Cells:
     """Heading and rows: vantage point and transport down, providers across, with sums."""
     providers = sorted({row.provider for row in rows}, key=provider_rank)
     cells = [["vantage", "transport", *providers, "all ok", "of", "ok %", "failed", "censored"]]
     lines = sorted({(row.vantage, row.transport) for row in rows}, key=lambda k: (k[0], transport_rank(k[1])))
-    keyed = [(f"{vantage}", transport) for vantage, transport in lines]
-    groups = [(v, t, [r for r in rows if (r.vantage, r.transport) == (v, t)]) for v, t in keyed]
-    if len({v for v, _ in keyed}) > 1:
+    groups = [(v, t, [r for r in rows if (r.vantage, r.transport) == (v, t)]) for v, t in lines]
+    if len({v for v, _ in lines}) > 1:
         for transport in sorted({row.transport for row in rows}, key=transport_rank):
             groups.append(("all", transport, [row for row in rows if row.transport == transport]))
     for vantage, transport, members in groups:
@@ -148,12 +153,6 @@ def causes_in_words(row: Table1Row | ConfigurationRow) -> list[str]:
     return said
 
 
-def typical_interval(typical: Typical) -> str:
-    """`1.31 [1.10–1.54]`, without the interval if there is none."""
-    median = Median(value=typical.value, least=typical.least, most=typical.most, low=typical.low, high=typical.high)
-    return median_interval(median)
-
-
 def verdict_words(row: SpeedupRow) -> str:
     """`faster, at least 2 %`, `slower, perhaps less than 2 %`, `faster, at these providers`, `mixed by limiter`,
     `equivalent`; `–`: none."""
@@ -202,14 +201,14 @@ def table2_cells(rows: Sequence[SpeedupRow], *, detail: int = 5) -> Cells:
     cells[0] += [*(["p"] if detail == 5 else []), *(["q"] if detail else []), "domains", "runs"]
     for row in rows:
         line = [row.comparison.name, *([row.differs_in or "–"] if has_differences else [])]
-        line += [verdict_words(row), typical_interval(row.typical)]
+        line += [verdict_words(row), median_interval(row.typical)]
         line += [median_text(row.median)] if detail > 1 else []
         line += [of_domains(row, row.gain, share), of_domains(row, row.lose, share)] if detail else []
         if detail > 2:
             line += [runs(row.faster), runs(row.slower)]
             line += [percent(row.tie), percent(row.undecided)] if open_ended else []
             line += [percent(share) for share in row.bins] if bins else []
-        line += [part_text(row.handshake), part_text(row.transfer)] if by_part else []
+        line += [number(row.handshake), number(row.transfer)] if by_part else []
         line += [chance_text(row.p_wilcoxon)] if detail == 5 else []
         line += [chance_text(row.q)] if detail else []
         cells.append([*line, str(row.domains), str(row.n)])
@@ -227,9 +226,9 @@ def or_more(share: PairShare, form: Callable[[PairShare], str] = percent) -> str
     return ("≥" if share.is_least else "") + form(share)
 
 
-def part_text(speedup: float | None) -> str:
+def number(value: float | None, digits: int = 2) -> str:
     """`2.00`; `–` if it is unknown."""
-    return "–" if speedup is None else f"{speedup:.2f}"
+    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def by_limiter_cells(rows: Sequence[SpeedupRow]) -> Cells:

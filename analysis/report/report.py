@@ -21,14 +21,15 @@ from markupsafe import Markup
 
 import core
 from analysis.captures.limiter import Limiter
-from analysis.measures import ceilings, client_effect, costs, limiters, order, speedup, stopping, tables
+from analysis.measures import ceilings, client_effect, speedup, tables
 from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset
 from analysis.measures.folders import writing
 from analysis.measures.pairs import Samples
+from analysis.measures.results import Results, results
 from analysis.measures.rows import BIN_EDGES, BIN_NAMES, Grouping, Metric, PairShare, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
-from analysis.report import campaign, checks, course, figures, findings, plots, points, records, render, series, targets
+from analysis.report import campaign, checks, figures, findings, plots, points, records, render, series, targets
 from core.domain import Role
 from core.files import disk, ladder
 from core.untrusted import plain
@@ -50,9 +51,15 @@ class ReportOptions:
     """Targets shown in detail."""
 
 
-def write(dataset: Dataset, path: Path, options: ReportOptions | None = None) -> plots.FirstScreen:
-    """Writes the report atomically; returns its first screen for the terminal."""
-    context = _context(dataset, options or ReportOptions())
+def write(
+    dataset: Dataset, path: Path, options: ReportOptions | None = None, made: tuple[Results, Samples] | None = None
+) -> plots.FirstScreen:
+    """Writes the report atomically; returns its first screen for the terminal.
+
+    Args:
+        made: the tables by these options and without groups, where they have been made.
+    """
+    context = _context(dataset, options or ReportOptions(), made)
     html = _html(context)
     with writing(path.parent):
         disk.write_text(path, html)
@@ -89,7 +96,8 @@ def _template() -> tuple[jinja2.Template, Mapping[str, str]]:
         "median": render.median_interval,
         "median_text": render.median_text,
         "chance": render.chance_text,
-        "typical": render.typical_interval,
+        "of_domains": render.of_domains,
+        "count_of": render.count_of,
         "words": render.verdict_words,
         "heat": heat,
         "plain": plain,
@@ -105,37 +113,22 @@ def heat(share: PairShare) -> str:
     return f"{0.6 * (share.share or 0.0) ** 0.5:.3f}"
 
 
-def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
-    samples = costs.samples(dataset, metric=options.metric, selection=options.selection)
-    main = tables.table2(dataset, metric=options.metric, selection=options.selection, samples=samples)
-    limited = limiters.limiters(dataset)
-    doses = tables.dose_rows(dataset, metric=options.metric, selection=options.selection, samples=samples)
-    states = tables.configurations(dataset)
+def _context(dataset: Dataset, options: ReportOptions, made: tuple[Results, Samples] | None = None) -> dict[str, Any]:
+    found, samples = made or results(dataset, metric=options.metric, selection=options.selection)
+    main, states = found.table2, found.configurations
     known = checks.expected(dataset, options.selection)
     shown, drawn = _targets(dataset, options)
-    by_client = client_effect.client_effects(dataset.design, samples) if options.metric is Metric.TIME else []
     pairs = points.points(dataset, samples)
-    table1 = tables.table1(dataset)
     drawings = figures.plan(dataset, selection=options.selection)
-    of_tables: dict[str, Sequence[Any]] = {
-        "table1": table1,
-        "configurations": states,
-        "table2": main,
-        "splits": main,
-        "dose": doses,
-        "client_effects": by_client,
-        "limiters": limited,
-    }
-    csv = {name: records.FLAT[name].csv(rows) for name, rows in of_tables.items()}
+    csv = {name: table.csv(found.rows(name)) for name, table in records.FLAT.items()}
     if sum(map(len, drawings[0].lines.values())) <= figures.MOST_ROWS:
         csv["figures"] = records.csv_text(*figures.data_rows(dataset, drawings[0]))
-    ordered = order.order_effects(dataset.downloads, unproven=options.selection.unproven)
     sentences = [
         findings.outcome_sentence(states),
         findings.handshake_sentence(states),
         findings.truth_sentence(known),
         *_selection_sentences(dataset, options.selection),
-        course.order_sentence(ordered),
+        campaign.order_sentence(found.order),
         findings.interval_note(main),
         *findings.method_sentences(main),
         *dataset.notes,
@@ -143,11 +136,12 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
     return {
         **_campaign(dataset),
         **shown,
-        **_client_effects(dataset, samples, by_client),
+        **_client_effects(dataset, samples, found.client_effects),
         "treatment": findings.treatment_sentence(states, unproven=options.selection.unproven),
-        "forest": plots.forest(main, findings.findings(main, doses)),
-        **_stopping(dataset, options),
-        "order_cells": course.order_cells(ordered),
+        "forest": plots.forest(main, findings.findings(main, found.dose)),
+        "stopping": campaign.stopping_sentences(found.stopping),
+        "stopping_cells": campaign.stopping_cells(found.stopping),
+        "order_cells": campaign.order_cells(found.order),
         "sentences": [sentence for sentence in sentences if sentence],
         "data": _shown(pairs.document | {"series": drawn}) | {"csv": csv},
         "points_left_out": pairs.runs_left_out,
@@ -156,11 +150,11 @@ def _context(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
         "part_lines": pairs.part_lines,
         "metric": render.METRIC_WORDS[options.metric],
         **_table2(main),
-        "dose": render.dose_cells(doses) if doses else None,
-        "limiters": render.limiter_cells(limited) if limited else None,
-        "limiter_bars": plots.bars(limited),
+        "dose": render.dose_cells(found.dose) if found.dose else None,
+        "limiters": render.limiter_cells(found.limiters) if found.limiters else None,
+        "limiter_bars": plots.bars(found.limiters),
         "table2_more": list(_more_tables(dataset, options, samples)),
-        "table1": render.table1_wide(table1),
+        "table1": render.table1_wide(found.table1),
         "states": render.configuration_cells(states),
         "causes": checks.cause_table(states),
         "truth": checks.expected_matrix(known, dataset.design),
@@ -187,18 +181,14 @@ def _client_effects(
 ) -> dict[str, Any]:
     """What clients do, and how QUIC compares with TCP by each of them."""
     over_tcp = client_effect.against_tcp(dataset.design) if rows else []
+    floors = [one for one in dataset.design.comparisons if one.role is Role.NOISE_FLOOR] if over_tcp else []
+    compared = speedup.speedup_rows({"": samples}, [*over_tcp, *floors])  # the floors make the bands of the others
     return {
         "client_effects": render.client_effect_cells(rows) if rows else None,
         "client_effect_sentence": findings.client_effect_sentence(rows),
-        "client_forest": plots.forest(speedup.speedup_rows({"": samples}, over_tcp), []),
+        "client_forest": plots.forest([row for row in compared if row.comparison.role is Role.EFFECT], []),
         "client_forest_over": over_tcp[0].vs if over_tcp else "",
     }
-
-
-def _stopping(dataset: Dataset, options: ReportOptions) -> dict[str, Any]:
-    """Whether and when intervals were narrow enough."""
-    stopped = stopping.stoppings(dataset, unproven=options.selection.unproven)
-    return {"stopping": course.stopping_sentences(stopped), "stopping_cells": course.stopping_cells(stopped)}
 
 
 _CONSTANTS = {
@@ -228,7 +218,7 @@ def _campaign(dataset: Dataset) -> dict[str, Any]:
         "conservation": checks.conservation(dataset),
         "environments": [(str(f.path), _environment(f.environment)) for f in dataset.folders if f.environment],
         "compositions": [
-            (campaign.composition_cells(f.composition), list(campaign.composition_sentences(f.composition)))
+            (campaign.composition_cells(f.composition), campaign.composition_sentence(f.composition))
             for f in dataset.folders
             if f.composition
         ],

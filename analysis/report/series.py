@@ -18,9 +18,9 @@ from analysis.captures.connection import Connection
 from analysis.evidence.matching import match
 from analysis.measures.dataset import Record
 from analysis.measures.folders import Folder
-from analysis.report import figures
 from core.domain import Transport
 from core.errors import UsageError
+from core.files.journal import is_own
 
 MAX_DOWNLOADS = 1_500
 """Most downloads with series in one page (about 4 kB each)."""
@@ -70,8 +70,12 @@ def documents(
 
 
 def of_run(records: Sequence[Record], folder: Path) -> dict[str, Packets]:
-    """Configuration -> packets, of the downloads of one measurement run whose capture is there and readable."""
-    names = {record.download.capture for record in records if record.download.capture}
+    """Configuration -> packets, of the downloads of one measurement run whose capture is there and readable.
+
+    A path that leaves its vantage point's folder is not followed: the rows may be those of another host.
+    """
+    downloads = [record.download for record in records]
+    names = {name for one in downloads if (name := one.capture) and is_own(name, one.vantage)}
     packets: dict[str, Packets] = {}
     for name in names:
         members = [record for record in records if record.download.capture == name]
@@ -128,7 +132,7 @@ def document(records: Sequence[Record], packets: Mapping[str, Packets]) -> dict[
             "sequence": _sequence(packets[name], ~packets[name].retransmitted, _MOST_POINTS),
             "retransmitted": _sequence(packets[name], packets[name].retransmitted, _MOST_RETRANSMISSIONS),
             "rtt": [[round(at, 3), round(ms, 2)] for at, ms in _thinned(packets[name].rtt, _MOST_POINTS)],
-            "handshake_rtt": figures.handshake_rtt(record),
+            "handshake_rtt": record.number("handshake_rtt"),
         }
         for record in records
         if (name := record.download.configuration) in packets

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from analysis.measures.costs import THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.limiters import limiter_of
 from analysis.measures.tables import frequent
-from analysis.report import figures
+from analysis.report import render
 from analysis.report.checks import words_of
 from core.domain import Download, Failure, Outcome, Transport
 
@@ -24,41 +25,6 @@ _LONGEST_DETAIL = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimePart:
-    """A part of a download's time line, in thousandths of the page's longest time."""
-
-    kind: str
-    """connect, tls, wait or transfer."""
-    start: float
-    length: float
-    title: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DownloadView:
-    """One line of a target's table."""
-
-    position: int
-    configuration: str
-    outcome: str
-    throughput: str
-    goodput: str
-    time: str
-    parts: tuple[TimePart, ...]
-    handshake_rtt: str
-    loaded_rtt: str
-    """Mean over the download; of TCP only, as QUIC hides it."""
-    retransmitted: str
-    limiter: str
-    negotiated: str
-    client_data: str
-    """What the client tells about the connection, as JSON."""
-    why: str
-    treated: bool | None
-    classes: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
     """One measurement run of a target."""
 
@@ -67,7 +33,8 @@ class RunView:
     records: tuple[Record, ...]
     title: str
     vantage: str
-    downloads: tuple[DownloadView, ...]
+    downloads: tuple[Mapping[str, Any], ...]
+    """The lines of its table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,38 +159,41 @@ def _run(records: Sequence[Record], longest: float, *, campaign: str, name_file:
     )
 
 
-def _download(record: Record, longest: float) -> DownloadView:
+def _download(record: Record, longest: float) -> dict[str, Any]:
     d = record.download
     rate = record.number("goodput")
-    body = figures.body_rate(record)
-    return DownloadView(
-        position=d.position,
-        configuration=d.configuration,
-        outcome=d.outcome,
-        throughput=_number(record.number(THROUGHPUT_KPI), 2),
-        goodput=_number(rate if rate is not None else body, 2),
-        time=_number(d.last_byte_s, 3),
-        parts=time_line(d, longest),
-        handshake_rtt=_number(figures.handshake_rtt(record), 1),
-        loaded_rtt=_number(record.number("rtt_mean") if d.transport == Transport.TCP else None, 1),
-        retransmitted=_retransmitted(record),
-        limiter=limiter_of(record) or "–",
-        negotiated=_negotiated(record),
-        client_data=_short(d.transport_detail),
-        why=_why(record),
-        treated=d.accepted,
-        classes=" ".join(
-            [
-                f"outcome-{d.outcome}",
-                *(["mistreated"] if d.accepted is False else []),
-                *(["near-ceiling"] if record.near_ceiling else []),
-            ]
-        ),
-    )
+    classes = [f"outcome-{d.outcome}"]
+    classes += ["mistreated"] if d.accepted is False else []
+    classes += ["near-ceiling"] if record.near_ceiling else []
+    return {
+        "position": d.position,
+        "configuration": d.configuration,
+        "outcome": d.outcome,
+        "throughput": render.number(record.number(THROUGHPUT_KPI)),
+        "goodput": render.number(rate if rate is not None else body_rate(record)),
+        "time": render.number(d.last_byte_s, 3),
+        "parts": time_line(d, longest),
+        "handshake_rtt": render.number(record.number("handshake_rtt"), 1),
+        # Mean over the download; of TCP only, as QUIC hides it.
+        "loaded_rtt": render.number(record.number("rtt_mean") if d.transport == Transport.TCP else None, 1),
+        "retransmitted": _retransmitted(record),
+        "limiter": limiter_of(record) or "–",
+        "negotiated": _negotiated(record),
+        "client_data": _short(d.transport_detail),  # what it tells about the connection, as JSON
+        "why": _why(record),
+        "classes": " ".join(classes),
+    }
 
 
-def time_line(download: Download, longest: float) -> tuple[TimePart, ...]:
-    """The parts of a download's time that are known, from the start of connecting."""
+def body_rate(record: Record) -> float | None:
+    """Body bits over the whole download time [Mbit/s]; needs no capture."""
+    d = record.download
+    return d.body_bytes * 8 / d.last_byte_s / 1e6 if d.last_byte_s and d.body_bytes else None
+
+
+def time_line(download: Download, longest: float) -> tuple[tuple[str, float, float, str], ...]:
+    """The parts of a download's time that are known, from the start of connecting: kind; start and length in
+    thousandths of the page's longest time; title."""
     if longest <= 0:
         return ()
     ends = (
@@ -238,7 +208,7 @@ def time_line(download: Download, longest: float) -> tuple[TimePart, ...]:
         if end is None or end < at:
             continue
         title = f"{kind} {end - at:.3f} s (until {end:.3f} s)"
-        parts.append(TimePart(kind=kind, start=1000 * at / longest, length=1000 * (end - at) / longest, title=title))
+        parts.append((kind, 1000 * at / longest, 1000 * (end - at) / longest, title))
         at = end
     return tuple(parts)
 
@@ -294,7 +264,3 @@ def _short(text: str | None) -> str:
     if not text:
         return ""
     return text if len(text) <= _LONGEST_DETAIL else text[:_LONGEST_DETAIL] + " …"
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"

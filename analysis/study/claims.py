@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis.measures.statistics.intervals import Floats
-from analysis.study.flows import CellRow, Flows, t_quantile
+from analysis.measures.statistics.intervals import Floats, t_quantile
+from analysis.study.flows import CellRow, Flows
 from core.files.study import Cell, Claim, pairs
 
 CHANCE = 0.05

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.measures.statistics.intervals import CONFIDENCE, Floats, median_interval
+from analysis.measures.statistics.intervals import CONFIDENCE, Floats, median_interval, t_quantile
 from core.errors import UsageError
 from core.files import store
 from core.files.study import FLOW_COLUMNS, FLOWS_FILE, FLOWS_KIND, Cell, Ending, Study
@@ -195,10 +195,3 @@ def cell_rows(flows: Flows) -> list[CellRow]:
         for (metric, _), row in flows.rows.items()
         if row.n or (row.open and metrics[metric].fault(row.cell.knobs) is None)
     ]
-
-
-def t_quantile(confidence: float, df: float) -> float:
-    """How many standard errors a two-sided t interval reaches to each side."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(df, (1 + confidence) / 2))

@@ -159,7 +159,7 @@ def _html(made: StudyReport, drawings: Sequence[tuple[str, Markup]], environment
 
 
 def claim_sentence(judged: Sequence[Judged]) -> str:
-    """`7 of 23 claims hold, 1 fails, 15 are undecided.`"""
+    """`Of 23 claims 7 hold, 1 fail, 15 are undecided.`"""
     counts = [sum(one.verdict == verdict for one in judged) for verdict in claims.ClaimVerdict]
     return f"Of {len(judged)} claims {counts[0]} hold, {counts[1]} fail, {counts[2]} are undecided."
 

@@ -93,7 +93,8 @@ def inside(address: str, ca: str, nameserver: str, pairs: int) -> None:
     )
     with ExitStack() as stack:
         state = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        own = HostPlace("V", uplink=DEVICE, allowed_prefixes=LAB_PREFIXES, nameservers=[nameserver], state=state)
+        os.environ["UPSHIFT_STATE_DIR"] = str(state)
+        own = HostPlace("V", uplink=DEVICE, allowed_prefixes=LAB_PREFIXES, nameservers=[nameserver])
         places: dict[str, Any] = {"host": Bare(), "namespace": stack.enter_context(own)}
         callers = {name: stack.enter_context(Caller(place, [client], lambda: None)) for name, place in places.items()}
         taken: dict[str, list[tuple[Any, ...]]] = {name: [] for name in places}

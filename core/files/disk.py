@@ -65,7 +65,7 @@ def check_room(folder: Path, needed: int, *, what: str, remedy: str = "free some
 
     The folder need not exist yet.
     """
-    there = _nearest(folder)
+    there = nearest(folder)
     free = free_bytes(there)
     if free >= needed or os.statvfs(there).f_blocks == 0:  # no size: /proc, or a tmpfs without a limit
         return
@@ -79,8 +79,8 @@ def check_room(folder: Path, needed: int, *, what: str, remedy: str = "free some
     )
 
 
-def _nearest(folder: Path) -> Path:
-    """The folder, or the first of those above it that exists."""
+def nearest(folder: Path) -> Path:
+    """The folder, or the first of those above it that exists: where a new one would be made."""
     there = folder.absolute()
     while not there.exists():
         there = there.parent
@@ -103,7 +103,12 @@ def whole_files(*paths: Path, durable: bool = True) -> Iterator[tuple[Path, ...]
     Args:
         durable: wait for the disk, so that a power cut leaves the old or the new file. Else readers still see one of
             them, but a power cut may leave an empty file.
+
+    Raises:
+        UsageError: a path has no name (`.`, `/`).
     """
+    if nameless := next((path for path in paths if not path.name), None):
+        raise UsageError("this is a folder", where=str(nameless), remedy="name a file")
     temporaries = tuple(path.with_name(f".{path.name}.{os.getpid()}.part") for path in paths)
     with ExitStack() as stack:
         for path, temporary in zip(paths, temporaries, strict=True):
@@ -204,12 +209,9 @@ def folder_lock(folder: Path, *, remedy: str = "use another --out") -> Iterator[
     except OSError as error:
         raise _not_written(error, folder, remedy) from None
     with handle:
-        deadline = time.monotonic() + _RETRY_S
-        while not take_lock(handle.fileno()):
-            if time.monotonic() > deadline:
-                what = "another upshift run is working in this folder"
-                raise PlaceError(what, where=str(folder), remedy=f"wait for it, or {remedy}")
-            time.sleep(0.02)
+        if not take_lock(handle.fileno(), within_s=_RETRY_S):
+            what = "another upshift run is working in this folder"
+            raise PlaceError(what, where=str(folder), remedy=f"wait for it, or {remedy}")
         try:
             yield
         finally:
@@ -230,7 +232,7 @@ def check_free(folder: Path) -> None:
         with folder_lock(folder):
             return
     try:
-        Path(tempfile.mkdtemp(dir=_nearest(folder))).rmdir()
+        Path(tempfile.mkdtemp(dir=nearest(folder))).rmdir()
     except OSError as error:
         raise _not_written(error, folder) from None
 
@@ -245,15 +247,20 @@ def is_running(folder: Path) -> bool:
         return not take_lock(handle.fileno(), shared=True)
 
 
-def take_lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
+def take_lock(descriptor: int, *, shared: bool = False, wait: bool = False, within_s: float = 0.0) -> bool:
     """Takes the lock of an open file (flock(2)) until it is closed by all who have it; False if another process has it.
 
     Args:
         shared: others may have it shared, too.
         wait: until it is free.
+        within_s: how long to try [s], if not until then.
     """
-    try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    return True
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.02)

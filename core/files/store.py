@@ -286,14 +286,3 @@ def parquet(path: Path, kind: str) -> Iterator[pq.ParquetFile]:
     except (pa.ArrowException, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UsageError(f"not a readable Parquet file ({reason})", where=str(path), remedy="make it again") from None
-
-
-def kind_of(path: Path) -> str | None:
-    """The kind of an Upshift file; None if it is not one, or cannot be read (`read_table` says why)."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return schemas.kind_in(pq.read_schema(path))
-    except (pa.ArrowException, OSError):
-        return None

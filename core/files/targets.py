@@ -97,13 +97,18 @@ def rows(path: Path, *, needs: Sequence[str] = ("domain", "url")) -> Iterator[tu
 def values(path: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Some columns of a file and the provider, row by row; that is None where `upshift map targets` did not set it yet.
 
-    Only these are read and checked. Raises UsageError as `read`.
+    Only these are read and checked. Raises UsageError as `read`, and for a file without rows.
     """
     needed = dict.fromkeys((*names, "provider", "asn", "rule"))
+    is_empty = True
     for batch in _batches(path, ("domain",), only=list(needed)):
         for row in batch.table.select(list(needed)).to_pylist():
             mapped = row["provider"] != Provider.OTHER or row["asn"] is not None or row["rule"] is not None
+            is_empty = False
             yield {name: row[name] for name in names} | {"provider": row["provider"] if mapped else None}
+    if is_empty:
+        remedy = "crawl first (upshift crawl), or give a top list"
+        raise UsageError("the targets file is empty", where=str(path), remedy=remedy)
 
 
 def write(path: Path, table: pa.Table) -> None:

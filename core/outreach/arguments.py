@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from core.errors import UsageError
-from core.files.config import read_bytes
-from core.files.disk import make_folder
+from core.files.disk import make_folder, nearest
 from core.reach import environment_prefixes
 from core.system.confine import confine_here
 from core.untrusted import contact_fault
@@ -44,8 +43,6 @@ Certificates = Annotated[
     typer.Option(help="Certificates to trust (PEM). Default: the system's, or those of SSL_CERT_FILE."),
 ]
 
-MOST_CERTIFICATE_BYTES = 16 << 20
-
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document; progress as JSON lines.")]
 
 
@@ -59,14 +56,15 @@ def give_up_rights(*, reads: Iterable[Path | None], lists: Iterable[Path], writt
 
     Args:
         reads: files that it reads; None are left out.
-        lists: block lists, which others may replace meanwhile: their folders may be read.
+        lists: block lists, which others may write or replace meanwhile: their folders may be read. Of a folder that
+            is missing yet (this host's opt-outs) the nearest one above: no rule can name what is not there.
         written: files that it writes; it may write whatever is in their folders.
     """
     folders = {path.absolute().parent for path in written if path is not None}
     for folder in folders:
         make_folder(folder)
     known = [path for path in reads if path is not None]
-    confine_here(reads=[*known, *(path.absolute().parent for path in lists)], writes=folders)
+    confine_here(reads=[*known, *(nearest(path.parent) for path in lists)], writes=folders)
 
 
 def check_out(out: Path, source: Path) -> None:
@@ -107,9 +105,8 @@ def allow_many_files(servers: int, option: str, *, each: int = 1) -> None:
 
 
 def check_certificates(file: Path | None) -> None:
-    """Raises UsageError for a file that is missing, or holds no certificate."""
-    if file is None:
-        return
-    remedy = "give certificates in PEM"
-    if b"-----BEGIN CERTIFICATE-----" not in read_bytes(file, most_bytes=MOST_CERTIFICATE_BYTES, remedy=remedy):
-        raise UsageError("no certificate found", where=str(file), remedy=remedy)
+    """Raises UsageError for a file that cannot be read, or is not PEM with certificates."""
+    from core.system.this_host import count_certificates  # it imports ssl, which most commands do not need
+
+    if file is not None:
+        count_certificates(file)

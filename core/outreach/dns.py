@@ -38,6 +38,12 @@ SOCKETS = 4
 TCP_AT_ONCE = 32
 """Most connections for answers that are too long for UDP; a confined process may open 64 files."""
 
+TRIES = 2
+"""Queries before a look-up fails by time-out."""
+
+AT_ONCE = 500
+"""Most queries in flight: more would overflow the name server's socket and time out."""
+
 LONGEST_ALIAS = 8
 """Most AliasMode records that are followed (RFC 9460, section 2.4.2)."""
 
@@ -130,8 +136,6 @@ class Resolver:
         nameserver: its address; None: this host's first.
         port: its UDP and TCP port.
         timeout_s: time-out of one query.
-        tries: queries before the look-up fails by time-out.
-        at_once: most queries in flight: more would overflow the name server's socket and time out.
 
     Raises:
         UsageError: the name server is not an address, or this host has none.
@@ -145,8 +149,6 @@ class Resolver:
         *,
         port: int = 53,
         timeout_s: float = 3.0,
-        tries: int = 2,
-        at_once: int = 500,
     ) -> None:
         self.nameserver = nameserver or system_nameserver()
         if not is_address(self.nameserver):
@@ -156,12 +158,11 @@ class Resolver:
         check_route(self.nameserver)
         self.port = port
         self._timeout_s = timeout_s
-        self._tries = tries
         self._waiting: _Waiting = {}
         self._transports: list[asyncio.DatagramTransport] = []
         self._deadlines: deque[tuple[float, asyncio.Future[bytes]]] = deque()
         self._sweeper: asyncio.TimerHandle | None = None
-        self._places = asyncio.Semaphore(at_once)
+        self._places = asyncio.Semaphore(AT_ONCE)
         self._by_tcp = asyncio.Semaphore(TCP_AT_ONCE)
 
     async def __aenter__(self) -> Resolver:
@@ -219,7 +220,7 @@ class Resolver:
 
     async def _ask(self, name: str, kind: wire.Type) -> tuple[bytes, wire.DnsReply]:
         """The reply, if it is not an error. Raises ResolveError; PlaceError, as no domain is to blame for an outage."""
-        for left in reversed(range(self._tries)):
+        for left in reversed(range(TRIES)):
             try:
                 async with self._places:
                     data = await self._ask_once(name, kind)

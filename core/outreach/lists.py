@@ -51,7 +51,6 @@ _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 class Listed:
     """One usable row."""
 
-    line: int
     rank: int | None
     domain: str
     """Lower case, A-labels, no dot at the end."""
@@ -141,7 +140,7 @@ class TopList:
         self.rows += 1
         try:
             rank, name = self._rank_and_name(fields, raw)
-            return Listed(line=line, rank=rank, domain=domain_of(name))
+            return Listed(rank=rank, domain=domain_of(name))
         except _RowError as error:
             reason = str(error)
             self.broken[reason] += 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,12 +83,9 @@ def add(path: Path, entries: Sequence[str]) -> list[str]:
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Holds the lock of a list: that of a file beside it, as the list itself is replaced."""
-    deadline = time.monotonic() + _MOST_WAIT_S
     with path.with_name(f".{path.name}.lock").open("a") as handle:
-        while not disk.take_lock(handle.fileno()):
-            if time.monotonic() > deadline:
-                raise PlaceError(f"another process has held the list for {_MOST_WAIT_S:g} s", where=str(path))
-            time.sleep(0.02)
+        if not disk.take_lock(handle.fileno(), within_s=_MOST_WAIT_S):
+            raise PlaceError(f"another process has held the list for {_MOST_WAIT_S:g} s", where=str(path))
         yield
 
 

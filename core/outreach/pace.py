@@ -1,6 +1,6 @@
 """Rate limits of crawl and surveys: a total rate, and concurrency, rate and gaps for each address or host.
 
-Clock and sleep are parameters, so that tests do not wait.
+Clock and sleep of a bucket are parameters, so that tests do not wait.
 """
 
 from __future__ import annotations
@@ -86,14 +86,10 @@ class Lanes:
         at_once: int,
         *,
         longest_gap_s: float = 0.0,
-        clock: Clock = time.monotonic,
-        sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._rate_per_s = rate_per_s
         self._at_once = at_once
         self._kept_s = max(1 / rate_per_s, longest_gap_s)
-        self._clock = clock
-        self._sleep = sleep
         self._lanes: dict[str, _Lane] = {}
         self._looked_through_at = -math.inf
 
@@ -110,25 +106,25 @@ class Lanes:
         """
         lane = self._lanes.get(name)
         if lane is None:
-            bucket = TokenBucket(self._rate_per_s, burst=1.0, clock=self._clock, sleep=self._sleep)
+            bucket = TokenBucket(self._rate_per_s, burst=1.0)
             lane = self._lanes[name] = _Lane(asyncio.Semaphore(self._at_once), bucket)
         lane.users += 1
         try:
             async with lane.places:
-                rest_s = lane.last_used + gap_s - self._clock()
+                rest_s = lane.last_used + gap_s - time.monotonic()
                 if rest_s > 0:
-                    await self._sleep(rest_s)
+                    await asyncio.sleep(rest_s)
                 await lane.bucket.turn(then)
                 yield
         finally:
             lane.users -= 1
-            lane.last_used = self._clock()
+            lane.last_used = time.monotonic()
             self._forget()
 
     def _forget(self) -> None:
         """Drops expired lanes; searches for them only when there can be new ones."""
-        stale = self._clock() - self._kept_s
+        stale = time.monotonic() - self._kept_s
         if len(self._lanes) < LANES_KEPT or self._looked_through_at > stale:
             return
-        self._looked_through_at = self._clock()
+        self._looked_through_at = time.monotonic()
         self._lanes = {name: lane for name, lane in self._lanes.items() if lane.users or lane.last_used > stale}

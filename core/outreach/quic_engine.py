@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aioquic.h3.connection import H3Connection
 from aioquic.quic.connection import QuicConnection
 from aioquic.tls import Group
 
@@ -10,6 +11,35 @@ CRYPTO_ERROR = 0x100
 
 CERTIFICATE_ALERTS = frozenset({42, 43, 44, 45, 46, 48})
 """bad_certificate to certificate_unknown, and unknown_ca (RFC 8446, section 6)."""
+
+NO_COMMON_VERSION = "Could not find a common protocol version"
+"""aioquic's message when a server answers our first packet with versions that it does not support (RFC 9000,
+section 6)."""
+
+
+class UncheckedHttp3(H3Connection):
+    """aioquic's HTTP/3 without its check of the announced length.
+
+    If the lengths differ, aioquic drops the last bytes, and reports a malformed message. In answer to HEAD it expects
+    the body, which such an answer has not (RFC 9110, section 8.6).
+    """
+
+    def _check_content_length(self, stream: object) -> None:
+        pass
+
+
+def request_fields(method: str, authority: str, path: str, user_agent: str) -> list[tuple[bytes, bytes]]:
+    """The header fields of a request, in the order in which they are sent."""
+    fields = {
+        ":method": method,
+        ":scheme": "https",
+        ":authority": authority,
+        ":path": path,
+        "user-agent": user_agent,
+        "accept-encoding": "identity",
+        "accept": "*/*",
+    }
+    return [(name.encode(), value.encode("utf-8", "replace")) for name, value in fields.items()]
 
 
 class RememberingConnection(QuicConnection):

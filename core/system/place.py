@@ -137,7 +137,7 @@ class Place(Protocol):
         """From now on `apply` takes kernel settings of these names only, and is fast; call it from the thread that
         applies them. Attributes of routes are not limited."""
 
-    def measuring(self) -> AbstractContextManager[None]:
+    def measuring(self) -> AbstractContextManager[object]:
         """Surrounds a measurement run: keeps CPUs awake meanwhile, for accurate time stamps."""
 
     def watch(self, server_ip: str) -> Watch:

@@ -77,6 +77,12 @@ def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:
     return {**os.environ, "PATH": _search_path(), **(extra or {})}
 
 
+def module_environment() -> dict[str, str]:
+    """Environment in which `python -m` finds our packages in any working directory: they may be a checkout's."""
+    paths = (str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH"))
+    return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
 def _missing(error: FileNotFoundError) -> PlaceError:
     return PlaceError(f"the program {error.filename} is missing", remedy="upshift doctor says how to fix it")
 

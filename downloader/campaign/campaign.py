@@ -167,17 +167,21 @@ class Campaign:
             return self.lab
         return str(self.path.parent / self.lab)
 
+    def body_bytes(self, target: Target) -> int:
+        """Expected body of a download of this target [bytes]; `max_bytes` if its size is not known."""
+        if target.size_bytes is None or target.size_is_lower_bound:
+            return self.max_bytes
+        return min(target.size_bytes, self.max_bytes)
+
     def budget_for(self, target: Target) -> float:
         """Time budget [s] of every download of this target, the same for all configurations.
 
-        Twice what BL should need: three seconds of look-ups, handshakes and one lost SYN, then the file at
-        `slowest_mbit`. A target whose size is not known counts as `max_bytes`.
+        Twice what BL should need: three seconds of look-ups, handshakes and one lost SYN, then the body at
+        `slowest_mbit`.
         """
         if self.budget_s is not None:
             return self.budget_s
-        known = target.size_bytes is not None and not target.size_is_lower_bound
-        size = min(target.size_bytes or self.max_bytes, self.max_bytes) if known else self.max_bytes
-        return round(2 * (3.0 + size * 8 / (self.slowest_mbit * 1e6)), 1)
+        return round(2 * (3.0 + self.body_bytes(target) * 8 / (self.slowest_mbit * 1e6)), 1)
 
     def configuration(self, name: str) -> Configuration:
         """The configuration of that name, warm-ups included."""

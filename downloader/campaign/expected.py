@@ -97,15 +97,8 @@ CAPTURE_BYTES = 32_000
 
 
 def download_bytes(campaign: Campaign, target: Target) -> int:
-    """What one download is expected to take. A target whose size is not known counts as `max_bytes`."""
-    known = target.size_bytes is not None and not target.size_is_lower_bound
-    body = min(target.size_bytes or 0, campaign.max_bytes) if known else campaign.max_bytes
-    return with_overhead(body)
-
-
-def worst_download_bytes(campaign: Campaign) -> int:
-    """What one download may take at most, if the file has become larger."""
-    return with_overhead(campaign.max_bytes) + IN_FLIGHT_BYTES
+    """What one download is expected to take."""
+    return with_overhead(campaign.body_bytes(target))
 
 
 def with_overhead(body_bytes: int) -> int:
@@ -129,8 +122,8 @@ def run_bytes(campaign: Campaign, target: Target) -> int:
 
 
 def worst_run_bytes(campaign: Campaign) -> int:
-    """What a measurement run may take at most."""
-    return downloads_per_run(campaign) * worst_download_bytes(campaign)
+    """What a measurement run may take at most, if the file has become larger."""
+    return downloads_per_run(campaign) * (with_overhead(campaign.max_bytes) + IN_FLIGHT_BYTES)
 
 
 def capture_bytes(campaign: Campaign, target: Target) -> int:

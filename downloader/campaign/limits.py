@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import groupby
 from typing import Any
 
-from core.domain import Comparison, Download, Role
+from core.domain import Comparison, Download, Failure, Outcome, Role
 from core.errors import UsageError, nearest, use_one_of
 from core.files.disk import parse_size
 from core.sequential import ALPHA, Quantity, Rule, SpeedUps, all_meet
@@ -200,7 +200,7 @@ class Stopping:
             config, vs = by_name.get(comparison.config), by_name.get(comparison.vs)
             if config is None or vs is None or config.accepted is False or vs.accepted is False:
                 continue
-            mine, theirs = config.time_bounds_s, vs.time_bounds_s
+            mine, theirs = _bounds_s(config, vs), _bounds_s(vs, config)
             if mine is not None and theirs is not None:
                 speed_ups.add(config.domain, mine, theirs)
 
@@ -225,6 +225,16 @@ class Stopping:
                 for comparison, speed_ups in self._comparisons
             ],
         }
+
+
+def _bounds_s(download: Download, other: Download) -> tuple[float, float] | None:
+    """Bounds of the time of a download that is compared with another one [s]; None without a valid time."""
+    bounds = download.time_bounds_s
+    if bounds and download.outcome == other.outcome == Outcome.CENSORED and download.failure == Failure.BYTE_BUDGET:
+        # Its time to that byte, which the other one reached then, too, or not before its time budget: as in Table 2
+        # ("Same byte", docs/method/statistics.md).
+        return bounds[0], bounds[0]
+    return bounds
 
 
 def _ends(speed_ups: SpeedUps, quantity: Quantity) -> tuple[float, float | None]:

@@ -18,9 +18,6 @@ from core.system.this_host import count_certificates, system_bundle
 from core.untrusted import domain_fault, scrub, url_fault
 from downloader.campaign.campaign import Campaign
 
-NEEDS = ("domain", "url", "provider")
-"""Columns that a campaign requires."""
-
 
 def load_targets(campaign: Campaign) -> list[Target]:
     """The targets of a campaign's file; a relative path starts at the campaign file.
@@ -35,7 +32,7 @@ def load_targets(campaign: Campaign) -> list[Target]:
             where=f"{campaign.path}: field targets",
             remedy='name such a file, or write "lab"',
         )
-    return _checked(table.rows(path, needs=NEEDS), where=str(path))
+    return _checked(table.rows(path, needs=("domain", "url", "provider")), where=str(path))
 
 
 def check_targets(targets: Sequence[Target], *, where: str) -> None:

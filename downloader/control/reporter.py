@@ -66,14 +66,13 @@ class Reporter:
         endpoint: Endpoint | None = None,
         notifier: Notifier | None = None,
         others: Callable[[], Iterable[str]] = tuple,
-        interval_s: float = INTERVAL_S,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder, self._clock, self._monotonic = folder, clock, monotonic
         self._endpoint, self._notifier = endpoint, notifier or Notifier()
         watchdog_s = self._notifier.watchdog_s
-        self._interval_s = interval_s if watchdog_s is None else min(interval_s, watchdog_s / 3)
+        self._interval_s = INTERVAL_S if watchdog_s is None else min(INTERVAL_S, watchdog_s / 3)
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._over = threading.Event()

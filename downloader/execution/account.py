@@ -114,10 +114,24 @@ def fetched(selects: Selection, folders: Iterable[Path]) -> Iterator[Fetched]:
                     for entry in Spent(journal.db).entries():
                         servers = _servers(journal, entry, has_several=has_several)
                         asked = [server for server in servers if selects(replace(entry, address=server))]
-                        if asked:
-                            time.gmtime(entry.began), time.gmtime(entry.ended)
-                            whole = len(asked) == len(servers)
-                            yield _fetched(str(folder), vantage, agent, journal, entry, asked, whole=whole)
+                        if not asked:
+                            continue
+                        time.gmtime(entry.began), time.gmtime(entry.ended)
+                        whole = len(asked) == len(servers)
+                        sent = _sent(journal.attempt(entry.run, entry.attempt))
+                        yield Fetched(
+                            folder=str(folder),
+                            vantage=vantage,
+                            user_agent=agent,
+                            url=entry.url,
+                            network=entry.network,
+                            server_ip=" ".join(asked),
+                            began=entry.began,
+                            ended=entry.ended,
+                            ip_bytes=entry.ip_bytes,
+                            exact=entry.settled and whole,
+                            requests=tuple(_request(one) for one in sent if whole or one.server_ip in asked),
+                        )
                 except _NO_ROWS as error:
                     raise UsageError(
                         f"this journal's rows make no sense ({type(error).__name__}: {scrub(str(error))})",
@@ -132,32 +146,6 @@ def _servers(journal: JournalReader, entry: AccountEntry, *, has_several: bool) 
         return []
     downloads = journal.attempt(entry.run, entry.attempt) if has_several else []
     return list(dict.fromkeys([*(one.server_ip for one in downloads if one.server_ip is not None), entry.address]))
-
-
-def _fetched(
-    folder: str,
-    vantage: str,
-    agent: str,
-    journal: JournalReader,
-    entry: AccountEntry,
-    servers: list[str],
-    *,
-    whole: bool,
-) -> Fetched:
-    sent = _sent(journal.attempt(entry.run, entry.attempt))
-    return Fetched(
-        folder=folder,
-        vantage=vantage,
-        user_agent=agent,
-        url=entry.url,
-        network=entry.network,
-        server_ip=" ".join(servers),
-        began=entry.began,
-        ended=entry.ended,
-        ip_bytes=entry.ip_bytes,
-        exact=entry.settled and whole,
-        requests=tuple(_request(one) for one in sent if whole or one.server_ip in servers),
-    )
 
 
 def _sent(downloads: Sequence[Download]) -> list[Download]:

@@ -10,20 +10,19 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from core.domain import Configuration, Disturbance, Download, Failure, FailureCode, Target
+from core.domain import Configuration, Disturbance, Download, Failure, FailureCode
 from core.errors import PlaceError, ReachError
 from core.reach import check_address, check_named, unmapped
 from core.system.place import Place, Suitability, Watch
 from core.untrusted import host_and_port
 from downloader.campaign.campaign import Campaign, Order
-from downloader.campaign.configurations import pauses_s, settings_with
+from downloader.campaign.configurations import client_with, pauses_s, settings_with
 from downloader.campaign.plan import PlannedRun
 from downloader.client import Client, ClientResult, DownloadRequest
 from downloader.execution.calls import Caller, CutError, Resolution
 from downloader.execution.capture import Capture, Captured, ip_bytes
 from downloader.execution.journal import Ended, Journal
 from downloader.execution.records import (
-    Planned,
     clock_offset_s,
     complete,
     not_started,
@@ -118,9 +117,6 @@ class Vantage(Protocol):
     def show(self, run: PlannedRun, done: int, name: str) -> None:
         """Shows the current download."""
 
-    def client(self, name: str) -> Client:
-        """The client of that name, or what a quirk runs in its place."""
-
     def pause(self, seconds: float) -> None:
         """Waits. Raises StoppedError when stopped meanwhile."""
 
@@ -157,6 +153,8 @@ class Attempt:
         # On the Internet only what the campaign itself names: a place adds its name servers, which may be private.
         self._named = self._place.allowed_prefixes if self._campaign.lab else self._campaign.allowed_prefixes
         self._cut: Cut | None = None
+        self._void: Disturbance | None = None
+        """Why the cut makes the attempt void."""
         self._capture: Capture | None = None
         self._entered: str | None = None
         """The address in the account."""
@@ -185,8 +183,7 @@ class Attempt:
         fixed = self._look_up()
         if fixed.address is None and self._campaign.order != Order.PUBLISHED:
             downloads = [self._one(index, fixed) for index in range(len(self._run.configurations))]
-            cut = None if self._cut is None else self._cut.void
-            return complete(downloads, capture=None, captured=None, verdict=None), cut
+            return complete(downloads, capture=None, captured=None, verdict=None), self._void
         watch = self._watch(fixed.address)
         path = self._vantage.capture_path(self._run, self._attempt)
         published = self._campaign.order == Order.PUBLISHED
@@ -213,9 +210,8 @@ class Attempt:
         self._ip_bytes, self._is_whole = ip_bytes(path), captured.dropped == 0
         verdict: Suitability | None = None if watch is None else watch.finish()
         done = complete(self.downloads, capture=self._vantage.relative(path), captured=captured, verdict=verdict)
-        cut = None if self._cut is None else self._cut.void
         disturbed = (None if verdict is None else verdict.disturbed) or stepped_clock(clock_s, clock_offset_s())
-        return done, cut or disturbed or reused_port(done)
+        return done, self._void or disturbed or reused_port(done)
 
     def _look_up(self) -> _Address:
         """A fresh address that may be contacted, or why there is none."""
@@ -248,24 +244,23 @@ class Attempt:
 
     def _one(self, index: int, goal: _Address) -> Download:
         configuration = self._campaign.configuration(self._run.configurations[index])
-        target: Target = self._run.target
-        planned = Planned(
-            campaign=self._campaign.name,
-            vantage=self._place.name,
-            iteration=self._run.iteration,
-            target=target,
-            configuration=configuration,
-            client=self._vantage.client(configuration.client),
-            position=self._run.positions[index],
-            attempt=self._attempt,
-            budget_s=self._budget_s,
-            port=self._port,
-        )
+        client = client_with(self._campaign.published_quirks, configuration.client)
         try:
-            result = self._download(configuration, goal)
+            result = self._download(configuration, client, goal)
         except CutError as error:
             result = not_started(self._keep(error), error.cut.reason, at=time.time(), address=goal.address)
-        return record(planned, result, looked_up=goal.looked_up)
+        return record(
+            result,
+            campaign=self._campaign.name,
+            vantage=self._place.name,
+            run=self._run,
+            index=index,
+            configuration=configuration,
+            client=client,
+            attempt=self._attempt,
+            budget_s=self._budget_s,
+            looked_up=goal.looked_up,
+        )
 
     def _check(self) -> None:
         """Raises CutError if the run has been cut, or is to be; StoppedError when stopped."""
@@ -277,10 +272,10 @@ class Attempt:
         """The cause of all downloads that are left in a run that was cut; raises the error if there is none."""
         if error.cut.failure is None:
             raise error
-        self._cut = error.cut
+        self._cut, self._void = error.cut, error.cut.void
         return error.cut.failure
 
-    def _download(self, configuration: Configuration, goal: _Address) -> ClientResult:
+    def _download(self, configuration: Configuration, client: Client, goal: _Address) -> ClientResult:
         self._check()
         if goal.address is None:
             failure = goal.failure or Failure.UNKNOWN
@@ -292,7 +287,6 @@ class Attempt:
                 self._vantage.journal.spent.resolved(self._run.number, self._attempt, goal.address, network)
         with self._parts.on(Part.SETTINGS):
             self._place.apply(settings_with(self._campaign.published_quirks, configuration))
-        client = self._vantage.client(configuration.client)
         before_s, after_s = pauses_s(self._campaign.published_quirks, client.transport)
         with self._parts.on(Part.PAUSE):
             self._vantage.pause(before_s)

@@ -9,7 +9,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,46 +98,58 @@ class Warm:
 
     def ask(self, argv: list[str], *, limit_s: float) -> Reply:
         """Runs the program once. Raises GoneError if the interpreter itself fails, and what the check raises."""
+        request = json.dumps({"argv": argv, "limit_s": limit_s}).encode() + b"\n"
         try:
             if self._child is None or self._child.returncode is not None:
                 self.stop()
-                self.start()
+                with _interpreter():
+                    self.start()
             if not self._ready:
-                self._ready = self._line(time.monotonic() + START_S)["ready"] is True
+                line = self._line(time.monotonic() + START_S)
+                with _interpreter():
+                    self._ready = json.loads(line)["ready"] is True
             assert self._child is not None and self._child.stdin is not None  # noqa: S101 - started with pipes
-            request = json.dumps({"argv": argv, "limit_s": limit_s}).encode() + b"\n"
-            self._child.stdin.write(request)
-            self._child.stdin.flush()
-            answer = self._line(time.monotonic() + limit_s + 15.0)
-            return Reply(**answer)
-        except (TimeoutError, OSError, ValueError, KeyError, TypeError) as error:
-            self.stop()
-            raise GoneError(f"its interpreter failed ({type(error).__name__})") from None
-        except (StoppedError, CutError):
-            self.stop()
+            with _interpreter():
+                self._child.stdin.write(request)
+                self._child.stdin.flush()
+            line = self._line(time.monotonic() + limit_s + 15.0)
+            with _interpreter():
+                reply = Reply(**json.loads(line))
+        except BaseException:
+            self.stop()  # its answer, if it still comes, would be taken for that of the next call
             raise
+        return reply
 
-    def _line(self, deadline: float) -> dict[str, Any]:
+    def _line(self, deadline: float) -> bytes:
         assert self._child is not None and self._child.stdout is not None  # noqa: S101 - started with pipes
         number = self._child.stdout.fileno()
         while b"\n" not in self._rest:
             self._check()
             left = deadline - time.monotonic()
-            if select.select([number], [], [], max(min(left, _SLICE_S), 0.0))[0]:
-                if not (data := os.read(number, 65536)):
-                    raise ValueError("the interpreter has ended")
-                self._rest += data
-            elif left <= 0:
-                raise TimeoutError
+            with _interpreter():
+                if select.select([number], [], [], max(min(left, _SLICE_S), 0.0))[0]:
+                    if not (data := os.read(number, 65536)):
+                        raise ValueError("the interpreter has ended")
+                    self._rest += data
+                elif left <= 0:
+                    raise TimeoutError
         line, _, self._rest = self._rest.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        return line
 
     def stop(self) -> None:
         """Ends the interpreter and its running child."""
         if self._child is not None:
             self._child.stop(signal.SIGKILL)
             self._child = None
+
+
+@contextlib.contextmanager
+def _interpreter() -> Iterator[None]:
+    """What fails within is the interpreter, not what is checked meanwhile. Raises GoneError."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise GoneError(f"its interpreter failed ({type(error).__name__})") from None
 
 
 class Caller:
@@ -205,14 +217,8 @@ class Caller:
                 reply = self._warm[EXECUTE].ask([self._binaries[client.program], *arguments], limit_s=limit_s)
         except GoneError as error:
             return crashed("", why=f"{client.name}: {error}", started_at=began, request=request)
-        if reply.returncode is None:
-            late = f"killed {GRACE_S:g} s after the end of its budget"
-            why = f"killed as it printed more than {MOST_OUTPUT_BYTES:,} bytes" if reply.excess else late
-            return crashed(reply.stderr, why=why, started_at=began, request=request)
-        if reply.returncode != 0:
-            return crashed(reply.stderr, why=_ending(reply.returncode), started_at=began, request=request)
         try:
-            return with_setup(client.result(reply.stdout), called_at=began)
+            return with_setup(client.result(_document(reply)), called_at=began)
         except AnswerError as error:
             return crashed(reply.stderr, why=str(error), started_at=began, request=request)
 
@@ -225,6 +231,17 @@ def describe_confinement(place: Place, run_as: tuple[int, int] | None) -> dict[s
     argv = [sys.executable, "-P", "-m", "core.system.confine", *(() if run_as is None else ("{}:{}".format(*run_as),))]
     document: dict[str, Any] = json.loads(place.run(argv).check(doing="giving up a client's rights").stdout)
     return document
+
+
+def _document(reply: Reply) -> str:
+    """What a client printed. Raises AnswerError if it did not end by itself, with exit code 0."""
+    if reply.excess:
+        raise AnswerError(f"killed as it printed more than {MOST_OUTPUT_BYTES:,} bytes")
+    if reply.returncode is None:
+        raise AnswerError(f"killed {GRACE_S:g} s after the end of its budget")
+    if reply.returncode != 0:
+        raise AnswerError(_ending(reply.returncode))
+    return reply.stdout
 
 
 def _ending(returncode: int) -> str:

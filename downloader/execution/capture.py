@@ -15,6 +15,7 @@ import select
 import signal
 import struct
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -33,9 +34,7 @@ DRAIN_S = 3.0
 QUIET_S = 0.2
 STOP_S = 5.0
 
-_COUNTERS = re.compile(
-    rb"(\d+) packets? captured.*?(\d+) packets? received by filter.*?(\d+) packets? dropped by kernel", re.S
-)
+_COUNTERS = rb"(\d+) packets? captured.*?(\d+) packets? received by filter.*?(\d+) packets? dropped by kernel"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +95,7 @@ class Tcpdump:
         Raises:
             PlaceError: tcpdump ended before.
         """
-        self._drain()
+        answers = 1 if self._drain() else 2
         code = self._child.returncode
         if code is not None:
             # After a signal, its last line is from its start.
@@ -106,13 +105,14 @@ class Tcpdump:
                 where=self._where,
                 remedy="run the same command again" if code < 0 else "fix that, then run the same command again",
             )
-        counters = self._ask(signal.SIGINT, STOP_S)
+        counters = self._ask(signal.SIGINT, STOP_S, answers)
         if counters is None:
             raise PlaceError("tcpdump did not say how many packets it captured", remedy="run upshift doctor")
         return counters
 
-    def _drain(self) -> None:
-        """Waits, for a bounded time, until tcpdump has read all packets that passed its filter.
+    def _drain(self) -> bool:
+        """Waits, for a bounded time, until tcpdump has read all packets that passed its filter; False if it has not
+        answered by then, but will.
 
         That never happens on loopback: the kernel counts each packet twice, and libpcap returns one of them
         (pcap-linux.c, linux_check_direction). So it also ends when the counters do not change any more.
@@ -121,13 +121,16 @@ class Tcpdump:
         before: Captured | None = None
         while (now := time.monotonic()) < began + DRAIN_S:
             counters = self._ask(signal.SIGUSR1, 1.0)
-            if counters is None or counters.packets + counters.dropped >= counters.received:
-                return
+            if counters is None:
+                return False
+            if counters.packets + counters.dropped >= counters.received:
+                return True
             if counters != before:
                 before, moved = counters, now
             elif now > moved + QUIET_S:
-                return
+                return True
             select.select([self._stderr], [], [], 0.005)
+        return True
 
     def close(self) -> None:
         """Waits for its end. May be called again."""
@@ -137,14 +140,19 @@ class Tcpdump:
         """Ends tcpdump; its file stays."""
         self._child.stop(signal.SIGKILL)
 
-    def _ask(self, number: signal.Signals, timeout_s: float) -> Captured | None:
-        """The counters, which tcpdump prints on SIGUSR1 and at its end (tcpdump(1)); None if it does not in time."""
+    def _ask(self, number: signal.Signals, timeout_s: float, answers: int = 1) -> Captured | None:
+        """The counters, which tcpdump prints on SIGUSR1 and at its end (tcpdump(1)); None if it does not in time.
+
+        Args:
+            answers: how many are due; those before the last one are to earlier signals.
+        """
         self._output = b""
         self._child.send(number)
-        self._read_until(_COUNTERS, timeout_s)
-        if (match := _COUNTERS.search(self._output)) is None:
+        wanted = re.compile(b".*?".join([_COUNTERS] * answers), re.S)
+        self._read_until(wanted, timeout_s)
+        if (match := wanted.search(self._output)) is None:
             return None
-        packets, received, dropped = map(int, match.groups())
+        packets, received, dropped = map(int, match.groups()[-3:])
         return Captured(packets=packets, received=received, dropped=dropped)
 
     def _read_until(self, wanted: re.Pattern[bytes], timeout_s: float) -> bool:
@@ -171,17 +179,17 @@ def start_of_tcpdump(place: Place) -> tuple[str, ...]:
     return (*with_net_raw_only(*rights), "tcpdump", "-Z", "root")
 
 
-_FILE_HEADER_BYTES, _RECORD_HEADER_BYTES = 24, 16
-
-_ORDERS = {struct.pack(f"{order}I", magic): order for order in "<>" for magic in (0xA1B2C3D4, 0xA1B23C4D)}
-"""First bytes of a capture, in microseconds or nanoseconds -> byte order."""
+_FILE_HEADER = struct.Struct("=IHHiIII")
+_RECORD_HEADER = struct.Struct("=IIII")
+_MAGIC = 0xA1B2C3D4
+"""Microseconds, in this host's byte order, as tcpdump writes them (pcap-savefile(5))."""
 
 _LINK_HEADER_BYTES = {0: 4, 1: 14, 12: 0, 101: 0, 113: 16, 228: 0, 229: 0, 276: 20}
 """Link type (tcpdump.org/linktypes.html) -> bytes before the IP header."""
 
 
 def ip_bytes(path: Path) -> int:
-    """IP bytes of all whole packets in a capture; 0 for a file without any.
+    """IP bytes of all whole packets in a capture of ours; 0 for a file without any.
 
     IPv4 total length, IPv6 payload length + 40. A packet with a length of 0 there (larger than 64 KiB before the
     network card splits it) and one of another protocol count with their length on the link.
@@ -196,19 +204,12 @@ def ip_bytes(path: Path) -> int:
 
 
 def _sum(data: mmap.mmap) -> int:
-    order = _ORDERS.get(data[:4])
-    if order is None or len(data) < _FILE_HEADER_BYTES:
+    if len(data) < _FILE_HEADER.size or (header := _FILE_HEADER.unpack_from(data))[0] != _MAGIC:
         return 0
-    (link,) = struct.unpack_from(f"{order}I", data, 20)
-    skip = _LINK_HEADER_BYTES.get(link & 0xFFFF, 0)
-    record = struct.Struct(f"{order}II")
+    skip = _LINK_HEADER_BYTES.get(header[6] & 0xFFFF, 0)
     length = struct.Struct(">H")
-    total, at, end = 0, _FILE_HEADER_BYTES, len(data)
-    while at + _RECORD_HEADER_BYTES <= end:
-        kept, whole = record.unpack_from(data, at + 8)
-        at += _RECORD_HEADER_BYTES
-        if at + kept > end:
-            break
+    total = 0
+    for _, at, kept, whole in _records(data):
         start, carried = at + skip, 0
         if kept >= skip + 6:
             version = data[start] >> 4
@@ -218,8 +219,19 @@ def _sum(data: mmap.mmap) -> int:
                 (payload,) = length.unpack_from(data, start + 4)
                 carried = payload and payload + 40
         total += carried or whole - skip
-        at += kept
     return total
+
+
+def _records(data: bytes | mmap.mmap) -> Iterator[tuple[tuple[int, int], int, int, int]]:
+    """Of each whole packet of a capture its time [s, us], where it begins, how much of it was kept, and its length."""
+    at, end = _FILE_HEADER.size, len(data)
+    while at + _RECORD_HEADER.size <= end:
+        seconds, microseconds, kept, length = _RECORD_HEADER.unpack_from(data, at)
+        at += _RECORD_HEADER.size
+        if at + kept > end:
+            return
+        yield (seconds, microseconds), at, kept, length
+        at += kept
 
 
 SNAP_BYTES = 160
@@ -231,11 +243,6 @@ WHOLE_BYTES = 65_535
 
 LONG_HEADER = "(udp[8] & 0x80 != 0 or (ip6[6] = 17 and ip6[48] & 0x80 != 0))"
 """Datagrams that begin with a QUIC long header (RFC 9000, section 17.2); in a filter `udp[8]` is of IPv4 only."""
-
-_FILE_HEADER = struct.Struct("=IHHiIII")
-_RECORD_HEADER = struct.Struct("=IIII")
-_MAGIC = 0xA1B2C3D4
-"""Microseconds, in this host's byte order, as tcpdump writes them (pcap-savefile(5))."""
 
 
 class Capture:
@@ -335,36 +342,24 @@ def insert(into: Path, few: Path) -> None:
     Raises:
         PlaceError: they are not.
     """
-    head, records = _read(few)
+    content = few.read_bytes()
     merged = into.with_name(f"{into.name.removesuffix('.part.pcap')}.merged.part.pcap")
     with into.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        _same_kind(data[: _FILE_HEADER.size], head)
+        _same_kind(data[: _FILE_HEADER.size], content[: _FILE_HEADER.size])
         with merged.open("wb") as out:
-            out.write(head)
+            out.write(content[: _FILE_HEADER.size])
             at = copied = _FILE_HEADER.size
-            for time, record in records:
+            for moment, begin, kept, _ in _records(content):
                 while at + _RECORD_HEADER.size <= len(data):
                     seconds, microseconds, size, _ = _RECORD_HEADER.unpack_from(data, at)
-                    if (seconds, microseconds) >= time:
+                    if (seconds, microseconds) >= moment:
                         break
                     at += _RECORD_HEADER.size + size
                 out.write(data[copied:at])
-                out.write(record)
+                out.write(content[begin - _RECORD_HEADER.size : begin + kept])
                 copied = at
             out.write(data[copied:])
     merged.replace(into)
-
-
-def _read(path: Path) -> tuple[bytes, list[tuple[tuple[int, int], bytes]]]:
-    """The file header, and each record with its time."""
-    data = path.read_bytes()
-    records, at = [], _FILE_HEADER.size
-    while at + _RECORD_HEADER.size <= len(data):
-        seconds, microseconds, size, _ = _RECORD_HEADER.unpack_from(data, at)
-        end = at + _RECORD_HEADER.size + size
-        records.append(((seconds, microseconds), data[at:end]))
-        at = end
-    return data[: _FILE_HEADER.size], records
 
 
 def _same_kind(first: bytes, second: bytes) -> None:

@@ -24,9 +24,8 @@ from downloader.campaign.configurations import client_with, written_settings
 from downloader.campaign.limits import Stopping
 from downloader.campaign.plan import PlannedRun
 from downloader.campaign.targets import trusted
-from downloader.client import Client
 from downloader.control.reporter import Reporter
-from downloader.control.stop_pause import StopGate
+from downloader.control.stop_pause import StopGate, utc
 from downloader.execution.attempt import Attempt, Part, Parts
 from downloader.execution.calls import Caller, CutError, StoppedError
 from downloader.execution.capture import ip_bytes, part_names
@@ -124,7 +123,6 @@ class Worker:
     def _earlier(self) -> Iterator[Download]:
         """The downloads of earlier processes; may take a while. Raises StoppedError when stopped meanwhile."""
         for download in self.journal.downloads():
-            self._report.alive()
             self._poll()
             yield download
 
@@ -138,23 +136,26 @@ class Worker:
         self._show("")
         settle_killed(self.campaign, self.journal, self._runs, self.capture_path)
         self._store.tidy_all(self.journal.captures, self._poll)
-        self.journal.set_meta("stopping", json.dumps(self._stopping.state()))
+        self._note_stopping()
         if not self._schedule.left or self._stopping.reached:
             return
         self._remove_parts()
-        used = {configuration.client for configuration in self.campaign.every}
-        self.place.limit_settings(written_settings(self.campaign.published_quirks))
-        with Caller(
-            self.place, [self.client(name) for name in sorted(used)], self._poll, self._session.run_as
-        ) as caller:
+        quirks, was_full = self.campaign.published_quirks, False
+        clients = [client_with(quirks, name) for name in sorted({one.client for one in self.campaign.every})]
+        self.place.limit_settings(written_settings(quirks))
+        with Caller(self.place, clients, self._poll, self._session.run_as) as caller:
             while (run := self._schedule.next()) is not None:
                 recorded = False
                 self._running = run
                 try:
+                    if was_full:  # an attempt may not have been journalled as ended, for lack of room
+                        settle_killed(self.campaign, self.journal, self._runs, self.capture_path)
+                        was_full = False
                     recorded = self._record(run, caller)
                 except (PlaceError, OSError, sqlite3.OperationalError):
                     if self._stop.is_set() or not self._disk.is_short:
                         raise
+                    was_full = True
                     recorded = self.journal.is_done(run.number)
                     self._show(f"{run.target.domain}: interrupted, again later (the disk is full)")
                 finally:
@@ -164,7 +165,11 @@ class Worker:
                 # which it does by itself once in thousands of downloads: the process would grow all the while.
                 gc.collect()
                 if self._stopping.reached:
+                    self._note_stopping()  # again, as it may have failed on a full disk
                     return
+
+    def _note_stopping(self) -> None:
+        self.journal.set_meta("stopping", json.dumps(self._stopping.state()))
 
     def _record(self, run: PlannedRun, caller: Caller) -> bool:
         """One attempt of a run; False if it has to be repeated."""
@@ -211,16 +216,17 @@ class Worker:
         self._schedule.ended(run, number, downloads)
         if disturbed is not None and again:
             self.journal.void(run.number, disturbed, downloads, ended=attempt.ended(), capture=capture)
-            self._tidy(run, number, attempt, capture, parts)
             self._report.void_run(run.target.domain, disturbed.detail)
+            self._tidy(run, number, attempt, capture, parts)
             self._show(f"{run.target.domain}: void, again ({disturbed.detail})")
             return False
         with parts.on(Part.JOURNAL):
             self.journal.accept(run.number, downloads, void=disturbed, ended=attempt.ended(), capture=capture)
-        self._tidy(run, number, attempt, capture, parts)
+        # At once: on a full disk what follows may fail, and the run is recorded.
         self._stopping.record(downloads)
-        self.journal.set_meta("stopping", json.dumps(self._stopping.state()))
         self._report.recorded_run(downloads, void=disturbed is not None)
+        self._tidy(run, number, attempt, capture, parts)
+        self._note_stopping()
         self._show(run.target.domain)
         return True
 
@@ -255,10 +261,12 @@ class Worker:
         self.check(run)
 
     def _poll(self) -> None:
-        """While a program runs: as `check`, but the gates are asked once a second."""
+        """While a program runs: as `check`, but the gates are asked once a second. Between runs, a sign of life."""
         if self._stop.is_set():
             raise StoppedError
-        if self._running is not None and time.monotonic() - self._checked_at >= POLL_S:
+        if self._running is None:
+            self._report.alive()
+        elif time.monotonic() - self._checked_at >= POLL_S:
             self.check(self._running)
 
     def _tell(self, state: State, reason: str, until: float | None) -> None:
@@ -268,7 +276,7 @@ class Worker:
             self.ended_by = reason
         if state is not State.RUNNING:
             self.place.check()
-            ends = "" if until is None else f" until {time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime(until))}"
+            ends = "" if until is None else f" until {utc(until)}"
             self._show(f"{state}{ends}: {reason}")
 
     def show(self, run: PlannedRun, done: int, name: str) -> None:
@@ -284,10 +292,6 @@ class Worker:
             failed=counts.failed,
             note=scrub(note),
         )
-
-    def client(self, name: str) -> Client:
-        """The client of that name, or what a quirk runs in its place."""
-        return client_with(self.campaign.published_quirks, name)
 
     def pause(self, seconds: float) -> None:
         """Waits. Raises StoppedError when stopped meanwhile."""

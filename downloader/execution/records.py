@@ -7,7 +7,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from core.domain import (
@@ -22,45 +21,48 @@ from core.domain import (
     VoidReason,
 )
 from core.system.place import Suitability
+from core.untrusted import host_and_port
 from downloader.campaign.configurations import recorded
+from downloader.campaign.plan import PlannedRun
 from downloader.client import Client, ClientResult
 from downloader.execution.calls import Resolution
 from downloader.execution.capture import Captured
 from downloader.pages import html_in_place_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """The fields of a download that are known before it starts."""
+def record(
+    result: ClientResult,
+    *,
+    campaign: str,
+    vantage: str,
+    run: PlannedRun,
+    index: int,
+    configuration: Configuration,
+    client: Client,
+    attempt: int,
+    budget_s: float,
+    looked_up: Resolution | None,
+) -> Download:
+    """The row of a download from a client's result.
 
-    campaign: str
-    vantage: str
-    iteration: int
-    target: Target
-    configuration: Configuration
-    client: Client
-    """What downloads: the configuration's client, or what a quirk runs in its place."""
-    position: int
-    attempt: int
-    budget_s: float
-    port: int
-
-
-def record(planned: Planned, result: ClientResult, *, looked_up: Resolution | None) -> Download:
-    """The row of a download from a client's result; `looked_up` is the source of its address."""
-    configuration, target, client = planned.configuration, planned.target, planned.client
+    Args:
+        index: of the download in the run, from 0.
+        client: what downloads: the configuration's client, or what a quirk runs in its place.
+        looked_up: the source of its address.
+    """
+    target = run.target
     result = _without_page(result, target)
     detail = result.tcp if result.tcp is not None else result.quic
     if detail is not None and client.window_bytes is not None:
         detail = {**detail, "window_bytes": client.window_bytes}
     measured: dict[str, Any] = {entry.name: getattr(result, entry.name) for entry in dataclasses.fields(ClientColumns)}
     if measured["server_port"] is None:
-        measured["server_port"] = planned.port
+        _, measured["server_port"] = host_and_port(target.url)
     return Download(
         **measured,
-        campaign=planned.campaign,
-        vantage=planned.vantage,
-        iteration=planned.iteration,
+        campaign=campaign,
+        vantage=vantage,
+        iteration=run.iteration,
         domain=target.domain,
         url=target.url,
         provider=str(target.provider),
@@ -69,11 +71,11 @@ def record(planned: Planned, result: ClientResult, *, looked_up: Resolution | No
         client_http=client.http,
         transport=client.transport,
         levels=json.dumps(dict(recorded(configuration).levels)),
-        position=planned.position,
-        attempts=planned.attempt,
+        position=run.positions[index],
+        attempts=attempt,
         dns_s=None if looked_up is None else looked_up.dns_s,
         cnames=None if looked_up is None else json.dumps(looked_up.cnames),
-        budget_s=planned.budget_s,
+        budget_s=budget_s,
         transport_detail=None if detail is None else json.dumps(detail, sort_keys=True),
         response_headers=json.dumps(dict(result.response_headers), sort_keys=True) if result.http_status else None,
         prefix=target.prefix,

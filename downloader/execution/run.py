@@ -93,8 +93,11 @@ class RunSummary(Counts):
         return {**asdict(self), "recorded": self.recorded}
 
 
-def check_plan(plan: SharedPlan, out: Path) -> None:
+def check_plan(plan: SharedPlan, out: Path, *, in_folder: int) -> None:
     """Checks all that can be checked before a lab is built or anything is sent.
+
+    Args:
+        in_folder: vantage points that write to the folder.
 
     Raises:
         UsageError: a client, a list or the bundle of certificates is missing, a limit has no room for one measurement
@@ -103,7 +106,7 @@ def check_plan(plan: SharedPlan, out: Path) -> None:
     check_clients(plan.campaign)
     check_trust(plan.campaign)
     block_lists(plan.campaign)
-    check_limits(plan)
+    check_limits(plan, in_folder=in_folder)
     check_folder(plan, out)
 
 
@@ -203,10 +206,14 @@ def _open_journals(
         journal.set_meta("environment", json.dumps(environment, default=str))
 
 
-def check_limits(plan: SharedPlan) -> None:
-    """Raises UsageError if a budget, or the limit of the folder, has no room for one measurement run."""
+def check_limits(plan: SharedPlan, *, in_folder: int) -> None:
+    """Raises UsageError if a budget, or the limit of the folder, has no room.
+
+    Args:
+        in_folder: vantage points that write to the folder.
+    """
     check_budgets(plan.campaign, plan.targets, vantage_points=len(plan.vantage_points))
-    check_disk(plan.campaign, plan.targets)
+    check_disk(plan.campaign, plan.targets, vantage_points=in_folder)
 
 
 def _work(

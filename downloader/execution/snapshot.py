@@ -19,7 +19,6 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from core.errors import PlaceError, UsageError
 from core.files import description, disk
@@ -58,10 +57,6 @@ class Snapshot:
     def captures(self) -> tuple[Copied, ...]:
         """The captures among the files."""
         return tuple(file for file in self.files if not file.path.startswith(f"{FOLDER}/"))
-
-    def document(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,12 +121,11 @@ def free(folder: Path, verified: Path, *, sha256: str | None = None) -> Freed:
         with contextlib.closing(Journal(path)) as journal:
             for name in journal.capture_paths():
                 file, there = arrived.get(name), folder / name
-                if file is None or not there.exists() or _described(folder, there, arrived) != file:
-                    continue
-                if journal.captures.knows(name):
-                    journal.captures.drop(name)  # first in the journal, so that a kill never makes it a lost one
-                    there.unlink(missing_ok=True)
-                    count, size = count + 1, size + file.bytes
+                with contextlib.suppress(FileNotFoundError):  # dropped, perhaps just now
+                    if file is not None and _described(folder, there, arrived) == file and journal.captures.knows(name):
+                        journal.captures.drop(name)  # first in the journal, so that a kill never makes it a lost one
+                        there.unlink(missing_ok=True)
+                        count, size = count + 1, size + file.bytes
     return Freed(captures=count, bytes=size)
 
 
@@ -222,7 +216,7 @@ def _write(home: Path, snapshot: Snapshot) -> None:
     disk.write_text(home / "snapshot.sha256", "".join(sums))
     disk.write_text(home / "captures.sha256", "".join(f"{file.sha256}  {file.path}\n" for file in snapshot.captures))
     disk.write_text(home / "captures.list", "".join(f"{file.path}\n" for file in snapshot.captures))
-    disk.write_json(home / DOCUMENT, snapshot.document())
+    disk.write_json(home / DOCUMENT, asdict(snapshot))
 
 
 def _earlier(folder: Path) -> list[Copied]:

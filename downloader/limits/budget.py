@@ -14,7 +14,7 @@ import ipaddress
 import sqlite3
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from core.domain import Download, Target, TargetKey
@@ -186,22 +186,14 @@ class Spent:
         return self._entries("ORDER BY began")
 
     def _entries(self, rest: str) -> Iterator[AccountEntry]:
-        for run, attempt, began, ended, domain, url, network, address, ip_bytes, settled in self._db.execute(
-            "SELECT run, attempt, began, ended, domain, url, network, address, bytes, settled"  # noqa: S608 - constants
-            f" FROM spent JOIN runs ON number = run {rest}"
+        names = [field.name for field in fields(AccountEntry)]
+        for row in self._db.execute(
+            "SELECT run, attempt, began, ended, domain, url, network, address, bytes, settled = ?"  # noqa: S608
+            f" FROM spent JOIN runs ON number = run {rest}",
+            (_KNOWN,),
         ):
-            yield AccountEntry(
-                run=run,
-                attempt=attempt,
-                began=began,
-                ended=ended,
-                domain=domain,
-                url=url,
-                network=network,
-                address=address,
-                ip_bytes=ip_bytes,
-                settled=settled == _KNOWN,
-            )
+            values = dict(zip(names, row, strict=True))
+            yield AccountEntry(**values | {"settled": bool(values["settled"])})
 
     def totals(self, now: float, *, without: tuple[int, int] = (-1, 0)) -> Totals:
         """The bytes of this UTC day. An attempt over midnight counts on both days, as its bytes are not dated.

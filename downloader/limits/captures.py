@@ -184,7 +184,7 @@ class CaptureStore:
             path = packed_name(file) if file.suffix == ".pcap" else file
             name = path.relative_to(self._out).as_posix()
             if table.is_dropped(name) or (file is not path and table.knows(name)):
-                file.unlink()
+                file.unlink(missing_ok=True)  # `upshift snapshot --free` may run meanwhile
 
     def drop(self, table: CaptureTable, path: str) -> None:
         """Drops a kept capture: first in the journal, so that a kill never makes it a lost one."""

@@ -63,10 +63,13 @@ def needed_bytes(campaign: Campaign, target: Target) -> int:
     return 2 * capture_bytes(campaign, target) + JOURNAL_BYTES
 
 
-def check_disk(campaign: Campaign, targets: Sequence[Target]) -> None:
-    """Raises UsageError if the limit can never be met: by one measurement run, or by the journal of the whole plan.
+def check_disk(campaign: Campaign, targets: Sequence[Target], *, vantage_points: int) -> None:
+    """Raises UsageError if the limit can never be met: by one measurement run, or by the journals of the whole plan.
 
     Captures of clean runs are dropped where there is no room, so their sum may be larger than the limit.
+
+    Args:
+        vantage_points: those that write to this folder: all of a lab, else one.
     """
     largest = max(targets, key=lambda target: needed_bytes(campaign, target))
     needed = needed_bytes(campaign, largest) + TABLES_BYTES
@@ -77,7 +80,7 @@ def check_disk(campaign: Campaign, targets: Sequence[Target]) -> None:
             where=f"{campaign.path}: field disk.limit",
             remedy="raise it",
         )
-    downloads = planned_downloads(campaign, targets)
+    downloads = vantage_points * planned_downloads(campaign, targets)
     needed += downloads * RECORDED_BYTES
     if needed > campaign.disk.limit and not campaign.stop_when:
         raise UsageError(
@@ -154,9 +157,9 @@ class FolderDisk:
             most: bytes of the folder, at most the limit.
         """
         with self._lock:
-            self._rows[vantage] = rows
-            self._at_most += self._needed.get(vantage, 0)
-            self._needed[vantage] = 0
+            if self._rows.get(vantage) != rows:  # else the run to which it was promised has not started
+                self._at_most += self._needed.get(vantage, 0)
+            self._rows[vantage], self._needed[vantage] = rows, 0
             promised = needed + sum(self._needed.values())
             tables = TABLES_BYTES + sum(self._rows.values()) * ROW_BYTES
             if self._at_most > min(most, self.disk.limit - promised - tables) or self.monotonic() >= self._look_by:

@@ -8,7 +8,6 @@ import cryptography.hazmat.backends.openssl.backend  # noqa: F401 - pyOpenSSL wo
 import service_identity
 from aioquic import tls
 from aioquic._buffer import Buffer
-from aioquic.h3.connection import H3Connection, H3Stream
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicReceiveContext
 from aioquic.quic.packet import QuicErrorCode, pull_quic_transport_parameters
@@ -22,16 +21,6 @@ from downloader.programs.common import Options, no_certificates
 
 _MESSAGE_ERROR = 0x10E
 """H3_MESSAGE_ERROR (RFC 9114, section 8.1): the connection is sound, the message is not."""
-
-
-class Http3(H3Connection):
-    """aioquic's HTTP/3 without its check of the announced length, which this program makes itself.
-
-    If the lengths differ, aioquic drops the last bytes, and reports a malformed message.
-    """
-
-    def _check_content_length(self, stream: H3Stream) -> None:
-        pass
 
 
 class VerifyingConnection(RememberingConnection):

@@ -25,9 +25,10 @@ from aioquic.quic.logger import QuicFileLogger
 from OpenSSL import crypto
 
 from core.domain import Failure, FailureCode, Outcome
+from core.outreach.quic_engine import NO_COMMON_VERSION, UncheckedHttp3, request_fields
+from core.outreach.sockets import socket_drops
 from downloader.programs import codes, kernel
 from downloader.programs.aioquic_connection import (
-    Http3,
     VerifyingConnection,
     closed_here,
     closed_there,
@@ -43,13 +44,9 @@ from downloader.programs.common import (
     print_document,
     version_of,
 )
-from downloader.programs.kernel import socket_drops
 
 WINDOW_BYTES = 1 << 26
 """Default of both flow-control windows; the reason is in `downloader.client`."""
-
-_NO_COMMON_VERSION = "Could not find a common protocol version"
-"""aioquic's message when no version is left after version negotiation (RFC 9000, section 6)."""
 
 _DATAGRAMS_PER_TURN = 64
 """Most datagrams that are read before the engine may answer: acknowledgements must not wait for a long burst."""
@@ -70,7 +67,7 @@ class _Download:
         self.document = document
         self.sock = sock
         self.quic = VerifyingConnection(configuration, trusted)
-        self.http: Http3 | None = None
+        self.http: UncheckedHttp3 | None = None
         self.stream: int | None = None
         self.received = 0
         self.behind = 0
@@ -85,7 +82,7 @@ class _Download:
         self.sock.send(first)
         for data in more:
             self.sock.send(data)
-        while not self.document.is_over:
+        while not self.document.is_over():
             timer = self.quic.get_timer()
             wake = self.document.deadline if timer is None else min(timer, self.document.deadline)
             self._wait(max(wake - time.monotonic(), 0.0))
@@ -93,16 +90,16 @@ class _Download:
                 self.document.spent()
                 break
             self._take(address)
-            if self._is_over():
+            if self.document.is_over():
                 return  # nothing may be sent after a stateless reset
             now = time.monotonic()
             if timer is not None and now >= timer:
                 self.quic.handle_timer(now=now)
             while (event := self.quic.next_event()) is not None:
                 self._on_quic(event)
-            if self.document.is_whole and not self._is_over():
+            if self.document.is_whole and not self.document.is_over():
                 self.document.end_of_body()  # all announced bytes are here; their stream need not have ended
-            if not self._is_over():
+            if not self.document.is_over():
                 self._check_closed()
             self._send()
         self.quic.close(error_code=ErrorCode.H3_NO_ERROR)
@@ -151,39 +148,27 @@ class _Download:
             self._request()
         elif isinstance(event, StreamReset) and event.stream_id == self.stream:
             self.document.fail(Failure.CONNECTION_RESET, f"the server reset the stream (error {event.error_code:#x})")
-        if self.http is not None and not self._is_over():
+        if self.http is not None and not self.document.is_over():
             for answer in self.http.handle_event(event):
                 self._on_http(answer)
 
     def _request(self) -> None:
         options = self.document.options
-        self.http = Http3(self.quic)
+        self.http = UncheckedHttp3(self.quic)  # lengths are checked by `Document`
         self.stream = self.quic.get_next_available_stream_id()
-        headers = {
-            ":method": "GET",
-            ":scheme": "https",
-            ":authority": options.authority,
-            ":path": options.path,
-            "user-agent": options.user_agent,
-            "accept-encoding": "identity",
-            "accept": "*/*",
-        }
-        fields = [(key.encode(), value.encode("utf-8", "replace")) for key, value in headers.items()]
+        fields = request_fields("GET", options.authority, options.path, options.user_agent)
         self.http.send_headers(self.stream, fields, end_stream=True)
 
     def _on_http(self, event: H3Event) -> None:
-        if self.document.is_over:
+        if self.document.is_over():
             return
         if isinstance(event, HeadersReceived | DataReceived) and event.stream_id == self.stream:
             if isinstance(event, HeadersReceived):
                 self._on_headers(event)
             else:
                 self.document.take_body(event.data)
-            if event.stream_ended and not self._is_over():
+            if event.stream_ended and not self.document.is_over():
                 self.document.end_of_body()
-
-    def _is_over(self) -> bool:
-        return self.document.is_over  # asked through a call, as mypy takes the attribute for unchanged
 
     def _on_headers(self, event: HeadersReceived) -> None:
         fields = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in event.headers]
@@ -206,7 +191,7 @@ class _Download:
             self.document.fail(*closed_here(*here, self.quic.rejected))
         elif event is not None:
             by_application = event.frame_type is None
-            if event.reason_phrase == _NO_COMMON_VERSION:
+            if event.reason_phrase == NO_COMMON_VERSION:
                 detail = "the server speaks no version of QUIC that we speak"
                 return self.document.fail(Failure.PROTOCOL_ERROR, detail, FailureCode.VERSION_NEGOTIATION)
             if event.reason_phrase == "Idle timeout":

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from core.domain import Failure, FailureCode
+from core.outreach.sockets import IP_RECVERR, IPV6_RECVERR
 
 Coded = tuple[FailureCode | None, int | None]
 """The second word and its number."""
@@ -125,9 +126,6 @@ _ERROR = struct.Struct("=IBBBBII")
 _ORIGINS = {2: 4, 3: 6}
 """SO_EE_ORIGIN_ICMP and _ICMP6 -> IP version."""
 
-_IP_RECVERR, _IPV6_RECVERR = 11, 25
-"""include/uapi/linux/in.h, in6.h."""
-
 
 def hear_icmp(sock: socket.socket, on: bool) -> None:
     """Makes the kernel report ICMP errors to the socket and keep them for `heard`: until the handshake is complete.
@@ -135,7 +133,7 @@ def hear_icmp(sock: socket.socket, on: bool) -> None:
     Afterwards it is off: an unreachable host is then no reason to give up (RFC 1122, section 4.2.3.9).
     """
     over_ipv6 = sock.family == socket.AF_INET6
-    level, option = (socket.IPPROTO_IPV6, _IPV6_RECVERR) if over_ipv6 else (socket.IPPROTO_IP, _IP_RECVERR)
+    level, option = (socket.IPPROTO_IPV6, IPV6_RECVERR) if over_ipv6 else (socket.IPPROTO_IP, IP_RECVERR)
     sock.setsockopt(level, option, int(on))
 
 
@@ -147,7 +145,7 @@ def heard(sock: socket.socket) -> Icmp | None:
         except OSError:
             return None
         for _, kind, data in control:
-            if kind in (_IP_RECVERR, _IPV6_RECVERR) and len(data) >= _ERROR.size:
+            if kind in (IP_RECVERR, IPV6_RECVERR) and len(data) >= _ERROR.size:
                 _, origin, kind_of_icmp, code, *_ = _ERROR.unpack_from(data)
                 if origin in _ORIGINS:
                     sender = _address(data[_ERROR.size :], _ORIGINS[origin])

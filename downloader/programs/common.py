@@ -25,7 +25,7 @@ from core.system.confine import NOBODY, add_run_as, confine
 from core.system.this_host import system_bundle
 from core.untrusted import scrub
 from downloader.programs.body import Body
-from downloader.programs.processor import Usage, open_schedstat
+from downloader.programs.kernel import Usage, open_schedstat
 
 KEPT_HEADERS = frozenset(
     {"server", "via", "age", "x-cache", "cf-cache-status", "cf-mitigated", "alt-svc", "cache-status", "x-served-by"}
@@ -161,8 +161,7 @@ class Document:
         self._schedstat = open_schedstat()
         self._handshake = handshake
         self._body = Body(options.max_bytes, options.expected_bytes)
-        self.is_over = False
-        """Whether the outcome is set."""
+        self._is_over = False
         self.values: dict[str, Any] = dict.fromkeys(_KEYS)
         self.values |= {
             "schema": 1,
@@ -195,18 +194,17 @@ class Document:
         self._start -= now - self.values["started_at"]
 
     @property
-    def elapsed_s(self) -> float:
-        """Time since the clock's start."""
-        return time.monotonic() - self._start
-
-    @property
     def deadline(self) -> float:
         """Monotonic clock's reading at which the time budget ends."""
         return self._start + self.options.budget_s
 
+    def is_over(self) -> bool:
+        """Whether the outcome is set. A call, as mypy takes an attribute for unchanged by others."""
+        return self._is_over
+
     def mark(self, name: str) -> None:
         """Sets a time to now."""
-        self.values[name] = round(self.elapsed_s, 6)
+        self.values[name] = round(time.monotonic() - self._start, 6)
 
     def end(
         self,
@@ -217,7 +215,7 @@ class Document:
         number: int | None = None,
     ) -> None:
         """Sets the outcome."""
-        self.is_over = True
+        self._is_over = True
         self.values |= {"outcome": outcome, "failure": failure, "failure_detail": scrub(detail) if detail else None}
         self.values |= {"failure_code": code, "failure_number": number}
         if self._usage is not None and self.values["transfer_cpu_s"] is None:
@@ -300,16 +298,11 @@ class Document:
             values["first_byte_s"] = values["last_byte_s"] = values["headers_s"]
         return self.end(Outcome.OK)
 
-    @property
-    def is_handshake_done(self) -> bool:
-        """Whether the handshake is complete, TLS included."""
-        return self.values[self._handshake] is not None
-
     def spent(self) -> None:
         """The time budget is over: sets the outcome, by whether data was still arriving."""
         budget_s = self.options.budget_s
         latest_s = self.values["last_byte_s"] or self.values["headers_s"]
-        if not self.is_handshake_done:
+        if self.values[self._handshake] is None:
             self.fail(Failure.CONNECT_TIMEOUT, f"no handshake within {budget_s:g} s")
         elif latest_s is not None and latest_s >= budget_s / 2:
             self.end(Outcome.CENSORED, Failure.TIME_BUDGET, f"not complete within {budget_s:g} s")

@@ -20,6 +20,7 @@ import pycurl
 
 from core.domain import Failure, FailureCode, Outcome
 from core.errors import UpshiftError
+from core.outreach.sockets import socket_drops
 from core.reach import check_address
 from downloader.programs import codes, kernel
 from downloader.programs.common import (
@@ -32,7 +33,7 @@ from downloader.programs.common import (
     print_document,
     version_of,
 )
-from downloader.programs.kernel import drain, first_packet_at, note_first_packet, socket_drops, tcp_info
+from downloader.programs.kernel import drain, first_packet_at, note_first_packet, tcp_info
 
 VERSIONS = {
     "1.1": pycurl.CURL_HTTP_VERSION_1_1,
@@ -171,11 +172,11 @@ class _Download:
         document.start()  # again with the first packet; libcurl may end before it
         self._multi.add_handle(self._easy)
         is_verbose = True
-        while not document.is_over:
+        while not document.is_over():
             self._multi.perform()
             self._note_start()
             result = self._result()
-            if self._is_over():
+            if document.is_over():
                 self._let_it_end(has_ended=result is not None)
             elif result is not None and (result[0] == 0 or time.monotonic() < document.deadline):
                 self._take_result(*result)
@@ -197,9 +198,6 @@ class _Download:
             select.select(readable, writable, broken, 0.01)
             self._multi.perform()
             has_ended = self._result() is not None
-
-    def _is_over(self) -> bool:
-        return self.document.is_over  # a call, as mypy takes the attribute for unchanged by callbacks
 
     def _wait(self) -> None:
         """Sleeps until the socket, a timer of libcurl or the end of the budget; notes the end of TCP's handshake."""
@@ -272,7 +270,7 @@ class _Download:
             self._said.append(data.decode("utf-8", "replace"))
 
     def _on_header(self, line: bytes) -> int | None:
-        if self.document.is_over:
+        if self.document.is_over():
             return -1
         if self._is_final:  # trailers
             return None
@@ -291,15 +289,15 @@ class _Download:
             chunked = any(name.lower() == "transfer-encoding" for name, _ in headers)
             self._ends_with_tcp = version.startswith(b"HTTP/1.") and not chunked
             self.document.take_headers(int(status), headers)
-        return -1 if self._is_over() else None
+        return -1 if self.document.is_over() else None
 
     def _on_body(self, data: bytes) -> int | None:
         document = self.document
-        if not document.is_over:
+        if not document.is_over():
             document.take_body(data)
-            if not self._is_over() and document.is_whole:
+            if not document.is_over() and document.is_whole:
                 document.end_of_body()  # all announced bytes are here; their stream need not have ended
-        return -1 if self._is_over() and document.values["outcome"] != Outcome.OK else None
+        return -1 if document.is_over() and document.values["outcome"] != Outcome.OK else None
 
     def _take_result(self, code: int, text: str) -> None:
         document = self.document
@@ -402,16 +400,8 @@ _PARSER.add_argument(
 def main(argv: Sequence[str]) -> int:
     """One download. Exit code 0 when a document was printed, 2 for wrong use."""
     arguments = _PARSER.parse_args(argv)
-
-    def work() -> Document:
-        return download(
-            options_from(arguments),
-            http=arguments.http,
-            post_quantum=bool(arguments.post_quantum),
-            receive_buffer=arguments.receive_buffer,
-        )
-
-    return print_document("curl_get", work)
+    chosen = {"post_quantum": bool(arguments.post_quantum), "receive_buffer": arguments.receive_buffer}
+    return print_document("curl_get", lambda: download(options_from(arguments), http=arguments.http, **chosen))
 
 
 if __name__ == "__main__":

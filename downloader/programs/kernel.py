@@ -1,11 +1,15 @@
-"""What the kernel says of a client's socket: TCP_INFO, dropped datagrams, and when a packet was sent."""
+"""What the kernel says of a client: its socket (TCP_INFO, when a packet was sent), what it needed of
+the processor, and how long it waited for one."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
 import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 RECEIVE_BUFFER_BYTES = 1 << 24
@@ -20,12 +24,12 @@ _TCP_INFO = struct.Struct("=8B24L4Q6L")
 _OPTION_BITS = ((1, "timestamps"), (2, "sack"), (4, "window_scaling"), (8, "ecn"), (16, "ecn_seen"))
 """TCPI_OPT_*: the negotiated options, by the kernel."""
 
-_SO_MEMINFO, _DROPS = 55, 8
-"""include/uapi/asm-generic/socket.h; SK_MEMINFO_DROPS of include/uapi/linux/sock_diag.h."""
-
 _SO_TIMESTAMPING = 37
 _TX_SCHED, _REPORTED, _ALONE = 1 << 8, 1 << 4, 1 << 11
 """include/uapi/linux/net_tstamp.h: when the kernel got a packet, told on the socket's error queue without it."""
+
+_SCHEDSTAT = Path("/proc/thread-self/schedstat")
+"""Linux's Documentation/scheduler/sched-stats.rst: time on the processor [ns], time on a run queue [ns], timeslices."""
 
 
 def tcp_info(sock: socket.socket) -> dict[str, Any]:
@@ -59,14 +63,6 @@ def tcp_info_field(sock: socket.socket, kind: str, place: int) -> int:
     return int(struct.unpack_from(f"={kind}", raw, place)[0])
 
 
-def socket_drops(sock: socket.socket) -> int | None:
-    """Datagrams that the kernel dropped because the socket's buffer was full; None if it does not say."""
-    with contextlib.suppress(OSError, struct.error):
-        drops: int = struct.unpack_from("=9I", sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64))[_DROPS]
-        return drops
-    return None
-
-
 def note_first_packet(sock: socket.socket) -> None:
     """Makes the kernel note when it gets the socket's packets to send; without support for it, nothing happens."""
     with contextlib.suppress(OSError):
@@ -95,3 +91,53 @@ def drain(sock: socket.socket) -> None:
         sock.settimeout(left)
         if not sock.recv(1 << 18):
             break
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Up to one moment, of the calling thread. Other threads, such as one that hashes, do not count."""
+
+    cpu_s: float
+    """User and system time (CLOCK_THREAD_CPUTIME_ID)."""
+    waited_s: float | None
+    """Time that it was ready to run and waited for a processor; None if the kernel does not report it."""
+
+    @classmethod
+    def now(cls, schedstat: int | None = None) -> Usage:
+        """The calling thread's. `schedstat`: its open file, for a process that may open none any more."""
+        cpu_s = time.thread_time()
+        return cls(cpu_s=cpu_s, waited_s=_waited_s(schedstat))
+
+    def cpu_since(self, earlier: Usage) -> float:
+        """Time on a processor between two moments [s]."""
+        return round(self.cpu_s - earlier.cpu_s, 6)
+
+    def waited_since(self, earlier: Usage) -> float | None:
+        """Time on a run queue between two moments [s]."""
+        if self.waited_s is None or earlier.waited_s is None:
+            return None
+        return round(self.waited_s - earlier.waited_s, 6)
+
+
+def _waited_s(schedstat: int | None) -> float | None:
+    try:
+        text = _SCHEDSTAT.read_bytes() if schedstat is None else os.pread(schedstat, 100, 0)
+        return parse_run_delay(text.decode("ascii"))
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def open_schedstat() -> int | None:
+    """A descriptor for `Usage.now` of a process that may open no file later; None if the kernel does not report it."""
+    try:
+        return os.open(_SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def parse_run_delay(schedstat: str) -> float | None:
+    """The time on a run queue [s]; None for what is not such a line, and for zeros alone (no scheduler statistics)."""
+    words = schedstat.split()
+    if len(words) != 3 or not all(word.isdecimal() for word in words) or not any(map(int, words)):
+        return None
+    return int(words[1]) / 1e9

@@ -30,9 +30,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from downloader.programs.kernel import tcp_info_field
+from downloader.programs.kernel import Usage, tcp_info_field
 from downloader.programs.neighbours import Elephant, FailedError, Sockets, Voice, request
-from downloader.programs.processor import Usage
 
 INFO_S = 5.0
 """Time for the senders' TCP_INFO, and for voice that is under way."""

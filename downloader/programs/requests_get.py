@@ -286,7 +286,7 @@ def _get(session: requests.Session, document: Document) -> None:
     )
     values["http_version"] = {10: "1.0", 11: "1.1"}.get(response.raw.version, str(response.raw.version))
     document.take_headers(response.status_code, response.raw.headers.iteritems())
-    while not document.is_over:
+    while not document.is_over():
         # The body is complete; waiting for the end of the connection is not part of the download.
         if document.is_whole or not (data := response.raw.read1(CHUNK, decode_content=False)):
             document.end_of_body()

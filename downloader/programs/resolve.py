@@ -90,8 +90,8 @@ def resolve(
     Args:
         run_as: give up all rights before the first query, and become this user and group.
     """
-    document: dict[str, Any] = {"schema": 1, "name": name, "addresses": [], "cnames": [], "nameserver": None}
-    document |= {"dns_s": None, "error": None, "code": None, "asked_at": time.time()}
+    document: dict[str, Any] = {"schema": 1, "name": name, "addresses": [], "cnames": []}
+    document |= {"dns_s": None, "error": None, "code": None}
     try:
         document["addresses"] = [str(ipaddress.ip_address(name))]
         document["dns_s"] = 0.0
@@ -121,7 +121,6 @@ def resolve(
             document["addresses"] += [record.address for record in answer]
             chain = [str(rrset[0].target).rstrip(".") for rrset in answer.chaining_result.cnames]
             document["cnames"] = document["cnames"] or chain
-            document["nameserver"] = str(answer.nameserver)
         if document["addresses"]:
             document["code"] = None
         else:

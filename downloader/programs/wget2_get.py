@@ -197,7 +197,7 @@ def _follow(running: process.Child, messages: int, log: _Log, document: Document
         stack.callback(running.stop, signal.SIGKILL)
         for number in (messages, body):
             ready.register(number, selectors.EVENT_READ)
-        while ready.get_map() and not document.is_over:
+        while ready.get_map() and not document.is_over():
             deadline = document.deadline if log.started else called + document.options.budget_s
             events = ready.select(max(deadline - time.monotonic(), 0.0))
             if not events:
@@ -210,9 +210,9 @@ def _follow(running: process.Child, messages: int, log: _Log, document: Document
                     ready.unregister(key.fd)
                 elif key.fd != body:
                     log.take(data)
-                elif not document.is_over:
+                elif not document.is_over():
                     document.take_body(data)
-        if document.is_over:
+        if document.is_over():
             return
         _ended(document, log, running.wait(EXIT_S))
 

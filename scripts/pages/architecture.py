@@ -7,6 +7,7 @@ import, left out where a longer way says the same (transitive reduction).
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import textwrap
 import tomllib
@@ -44,10 +45,8 @@ class Box:
 
 
 def text(repository: Path) -> str:
-    settings: dict[str, Any] = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
-    linter = settings["tool"]["importlinter"]
+    linter = linter_of(repository)
     layers = layers_of(linter)
-    graph = grimp.build_graph(*linter["root_packages"])
     boxes = dict(placed(layers))
     height = max(box.y for box in boxes.values()) + BOX_HEIGHT + MARGIN + 26
     parts = [
@@ -58,13 +57,26 @@ def text(repository: Path) -> str:
         '<path d="M0 0 L8 4 L0 8 z" fill="#0072b2"/></marker></defs>',
         f'<rect width="{WIDTH}" height="{height:.0f}" fill="#ffffff"/>',
     ]
-    imports = reduced(between(graph, list(boxes)))
+    imports = reduced(between(graph(repository), list(boxes)))
     arrows = [(a, b, "arrow") for a in boxes for b in sorted(imports[a])]
     parts += [arrow(boxes[a], boxes[b], style) for a, b, style in arrows]
     parts += [drawn(name, box) for name, box in boxes.items()]
     legend = "An arrow is an import (what follows from others is left out)."
     parts.append(f'<text class="said" x="{MARGIN}" y="{height - 14:.0f}">{legend}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def linter_of(repository: Path) -> dict[str, Any]:
+    """The settings of import-linter."""
+    settings: dict[str, Any] = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
+    found: dict[str, Any] = settings["tool"]["importlinter"]
+    return found
+
+
+@functools.cache
+def graph(repository: Path) -> Any:
+    """The modules of our packages and what each imports, found once: it takes seconds."""
+    return grimp.build_graph(*linter_of(repository)["root_packages"])
 
 
 def layers_of(linter: Mapping[str, Any]) -> list[list[str]]:
@@ -79,12 +91,10 @@ def layers_of(linter: Mapping[str, Any]) -> list[list[str]]:
 
 def outside(repository: Path) -> set[str]:
     """Modules that are in no layer, though nothing says what they may import."""
-    settings: dict[str, Any] = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
-    linter = settings["tool"]["importlinter"]
+    linter = linter_of(repository)
     names = [name for layer in layers_of(linter) for name in layer]
-    graph = grimp.build_graph(*linter["root_packages"])
     entries = set(linter["root_packages"]) | {"upshift.__main__"}
-    return {module for module in graph.modules if element(module, names) is None} - entries
+    return {module for module in graph(repository).modules if element(module, names) is None} - entries
 
 
 def element(module: str, names: Sequence[str]) -> str | None:
@@ -96,12 +106,12 @@ def element(module: str, names: Sequence[str]) -> str | None:
     return None
 
 
-def between(graph: Any, names: Sequence[str]) -> dict[str, set[str]]:
-    """Element -> those that it imports."""
+def between(modules: Any, names: Sequence[str]) -> dict[str, set[str]]:
+    """Element -> those that it imports, by the graph of modules."""
     imports: dict[str, set[str]] = {name: set() for name in names}
-    for module in graph.modules:
+    for module in modules.modules:
         importer = element(module, names)
-        for imported in graph.find_modules_directly_imported_by(module):
+        for imported in modules.find_modules_directly_imported_by(module):
             other = element(imported, names)
             if importer and other and importer != other:
                 imports[importer].add(other)

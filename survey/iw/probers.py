@@ -48,7 +48,6 @@ def prober(
     packet_rate: float | None = None,
     probe_rate: float | None = None,
     arrivals: int = 0,
-    allow: Sequence[str] = (),
 ) -> ProberProgram[ProbeRequest, ProbeReply]:
     """The program that makes the probes.
 
@@ -57,7 +56,6 @@ def prober(
         packet_rate: most packets sent per second; None: no limit.
         probe_rate: most probes begun per second, at least 1; None: no limit.
         arrivals: arrivals of segments that each reply has room for (8 bytes each).
-        allow: prefixes that may be contacted, besides those that the environment allows; empty: all.
 
     Raises:
         PlaceError: it is not installed.
@@ -66,7 +64,6 @@ def prober(
         raise ValueError(f"arrivals {arrivals} is outside 0 to {MOST_ARRIVALS}")
     argv = [find_iwprobe(), "--device", attachment.device, "--ports", "{}-{}".format(*attachment.ports)]
     argv += [word for address in attachment.addresses for word in ("--address", address)]
-    argv += [word for prefix in allow for word in ("--allow", prefix)]
     if attachment.next_hop is not None:
         argv += ["--next-hop", attachment.next_hop]
     if packet_rate is not None:

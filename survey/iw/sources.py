@@ -223,7 +223,8 @@ def read_prefixes(path: Path) -> Sequence[IPNetwork]:
                 where=str(path),
                 remedy="write one prefix per line, such as 198.51.100.0/24",
             ) from None
-        if allowed is not None and not any(_contains(limit, prefix) for limit in allowed):
+        limits = [limit for limit in allowed or () if limit.version == prefix.version]
+        if allowed is not None and not any(prefix.subnet_of(limit) for limit in limits):  # type: ignore[arg-type]
             raise UsageError(
                 f"line {number}: {prefix} is outside what may be contacted here",
                 where=str(path),
@@ -234,10 +235,6 @@ def read_prefixes(path: Path) -> Sequence[IPNetwork]:
     if not merged:
         raise UsageError("there are no prefixes", where=str(path), remedy="write one prefix per line")
     return merged
-
-
-def _contains(outer: IPNetwork, inner: IPNetwork) -> bool:
-    return outer.version == inner.version and inner.subnet_of(outer)  # type: ignore[arg-type]
 
 
 def check_block_list(sample: PrefixSample, *, has_block_list: bool) -> None:

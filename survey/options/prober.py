@@ -63,7 +63,6 @@ _SND_MSS, _RTT, _TOTAL_RETRANS = 10, 23, 31
 class TcpInfo:
     """The fields that are known after a handshake."""
 
-    state: int
     timestamps: bool
     sack: bool
     window_scaling: bool
@@ -87,7 +86,6 @@ def parse_tcp_info(data: bytes) -> TcpInfo:
     options, scales = fields[5], fields[6]
     scaled = bool(options & WSCALE)
     return TcpInfo(
-        state=fields[0],
         timestamps=bool(options & TIMESTAMPS),
         sack=bool(options & SACK),
         window_scaling=scaled,

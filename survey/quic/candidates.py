@@ -45,9 +45,7 @@ class AltSvc:
     """A field value."""
 
     alternatives: tuple[Alternative, ...] = ()
-    """Alternatives in the server's order of preference."""
-    clear: bool = False
-    """All alternatives are withdrawn; `alternatives` is then empty."""
+    """Alternatives in the server's order of preference; none if all were withdrawn (`clear`)."""
     broken: int = 0
     """Entries that the grammar does not allow."""
 
@@ -73,7 +71,7 @@ def parse_alt_svc(text: str) -> AltSvc:
                 alternatives.append(_alternative(entry))
             except _BrokenError:
                 broken += 1
-    return AltSvc(alternatives=() if clear else tuple(alternatives), clear=clear, broken=broken)
+    return AltSvc(alternatives=() if clear else tuple(alternatives), broken=broken)
 
 
 def _entries(text: str) -> list[str]:

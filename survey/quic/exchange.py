@@ -9,12 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aioquic.h3.connection import ErrorCode, H3Connection
+from aioquic.h3.connection import ErrorCode
 from aioquic.h3.events import H3Event, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import HandshakeCompleted, QuicEvent, StreamReset
 
-from core.outreach.quic_engine import CERTIFICATE_ALERTS, CRYPTO_ERROR, RememberingConnection
+from core.outreach.quic_engine import (
+    CERTIFICATE_ALERTS,
+    CRYPTO_ERROR,
+    NO_COMMON_VERSION,
+    RememberingConnection,
+    UncheckedHttp3,
+    request_fields,
+)
 from core.reach import check_address
 from survey.quic import wire
 from survey.quic.record import QuicCause
@@ -22,9 +29,6 @@ from survey.quic.record import QuicCause
 ALPN = "h3"
 _NO_APPLICATION_PROTOCOL = 120
 """TLS alert (RFC 7301, section 3.2)."""
-
-_NO_COMMON_VERSION = "Could not find a common protocol version"
-"""aioquic's message when a server answers our first packet with versions that aioquic does not support."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +39,6 @@ class ExchangeRequest:
     port: int
     server_name: str
     """SNI, name in the certificate and authority: always the origin's, wherever the endpoint is (RFC 7838, 2.1)."""
-    authority_port: int = 443
     versions: tuple[int, ...] = (wire.VERSION_1, wire.VERSION_2)
     """Versions to try, in this order."""
     user_agent: str
@@ -52,8 +55,6 @@ class ExchangeResult:
     detail: str | None = None
     received: int = 0
     """Datagrams from the server that look like a handshake packet (long header, a version other than 0)."""
-    refused: bool = False
-    """ICMP port unreachable."""
     version: int | None = None
     alpn: str | None = None
     tls_cipher: str | None = None
@@ -69,13 +70,6 @@ class ExchangeResult:
     """`server` and `alt-svc` of the response, if present."""
 
 
-class _HeadConnection(H3Connection):
-    """aioquic's HTTP/3, without its check of Content-Length, which is wrong for a response to HEAD."""
-
-    def _check_content_length(self, stream: object) -> None:
-        """Does nothing: a response to HEAD has no content (RFC 9110, section 8.6)."""
-
-
 class _Exchange(asyncio.DatagramProtocol):
     """aioquic's engine between a datagram transport and a deadline."""
 
@@ -86,7 +80,7 @@ class _Exchange(asyncio.DatagramProtocol):
         self._transport: asyncio.DatagramTransport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._http: H3Connection | None = None
+        self._http: UncheckedHttp3 | None = None
         self._stream = 0
         self._started = self._requested = 0.0
 
@@ -111,7 +105,6 @@ class _Exchange(asyncio.DatagramProtocol):
 
     def error_received(self, error: Exception) -> None:
         """An ICMP error. It may be forged or late, so it is noted, and the deadline decides."""
-        self.finding.refused = self.finding.refused or isinstance(error, ConnectionRefusedError)
         if self.finding.received == 0:
             self.finish(QuicCause.HANDSHAKE_TIMEOUT, f"ICMP: {error}")
 
@@ -187,19 +180,9 @@ class _Exchange(asyncio.DatagramProtocol):
         self._deadline.cancel()
         self._deadline = self.loop.call_later(request.timeout_s, self._too_late)
         self._requested = self.loop.time()
-        self._http = _HeadConnection(self.quic)
+        self._http = UncheckedHttp3(self.quic)
         self._stream = self.quic.get_next_available_stream_id()
-        port = "" if request.authority_port == 443 else f":{request.authority_port}"
-        headers = {
-            ":method": "HEAD",
-            ":scheme": "https",
-            ":authority": f"{request.server_name}{port}",
-            ":path": "/",
-            "user-agent": request.user_agent,
-            "accept": "*/*",
-            "accept-encoding": "identity",
-        }
-        fields = [(key.encode(), value.encode("utf-8", "replace")) for key, value in headers.items()]
+        fields = request_fields("HEAD", request.server_name, "/", request.user_agent)
         self._http.send_headers(self._stream, fields, end_stream=True)
 
     def _on_http(self, event: H3Event) -> None:
@@ -228,7 +211,7 @@ class _Exchange(asyncio.DatagramProtocol):
         if here is not None:
             self.finish(*_verdict_here(*here))
         elif event is not None:
-            if event.reason_phrase == _NO_COMMON_VERSION:
+            if event.reason_phrase == NO_COMMON_VERSION:
                 self.finish(QuicCause.VERSION_MISMATCH, "the server rejected our versions")
             elif event.reason_phrase == "Idle timeout":
                 self.finish(

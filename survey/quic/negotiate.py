@@ -8,7 +8,6 @@ limit their rate (of 5,000 probes sent at once, 188 answers arrived in a trial).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import socket
 import struct
@@ -16,6 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from enum import StrEnum
 
+from core.outreach.sockets import IP_RECVERR, IPV6_RECVERR, socket_drops
 from core.reach import check_address
 from survey.quic import wire
 
@@ -23,12 +23,6 @@ RECEIVE_BUFFER_BYTES = 1 << 24
 
 _DATAGRAMS_PER_TURN = 512
 """Most answers that are read before other tasks may run."""
-
-_IP_RECVERR, _IPV6_RECVERR = 11, 25
-"""include/uapi/linux/in.h and in6.h: ICMP errors are kept for us with the address that they are about."""
-
-_SO_MEMINFO, _DROPS = 55, 8
-"""include/uapi/asm-generic/socket.h; SK_MEMINFO_DROPS of include/uapi/linux/sock_diag.h."""
 
 _SO_RCVBUFFORCE = 33
 """include/uapi/asm-generic/socket.h: beyond net.core.rmem_max, if privileged."""
@@ -83,17 +77,12 @@ class _Waiting:
 
 
 class Negotiator:
-    """Open sockets, and the probes that wait for an answer. Use it as an async context manager.
-
-    Attributes:
-        strays: datagrams that match no probe.
-    """
+    """Open sockets, and the probes that wait for an answer. Use it as an async context manager."""
 
     def __init__(self) -> None:
         self._sockets: dict[int, socket.socket] = {}
         self._by_id: dict[bytes, _Waiting] = {}
         self._by_peer: defaultdict[Peer, list[_Waiting]] = defaultdict(list)
-        self.strays = 0
 
     async def __aenter__(self) -> Negotiator:
         return self
@@ -105,11 +94,7 @@ class Negotiator:
 
     def drops(self) -> int:
         """Answers that the kernel dropped because we did not read them in time."""
-        total = 0
-        for sock in self._sockets.values():
-            with contextlib.suppress(OSError, struct.error):
-                total += struct.unpack_from("=9I", sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64))[_DROPS]
-        return total
+        return sum(socket_drops(sock) or 0 for sock in self._sockets.values())
 
     async def ask(
         self, address: str, port: int, *, timeout_s: float, size_bytes: int = wire.PADDED_BYTES
@@ -175,9 +160,9 @@ class Negotiator:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_RECVERR, 1)
+            sock.setsockopt(socket.IPPROTO_IPV6, IPV6_RECVERR, 1)
         else:
-            sock.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
+            sock.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
         asyncio.get_running_loop().add_reader(sock, self._readable, sock)
         self._sockets[family] = sock
         return sock
@@ -217,7 +202,6 @@ class Negotiator:
             if waiting.flaw is None:
                 waiting.flaw = flaw
                 return
-        self.strays += 1
 
     def _take_error(self, sock: socket.socket) -> bool:
         """Takes one ICMP error from the socket's queue; False if there is none."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,20 +31,6 @@ UNPADDED_BYTES = 64
 """UDP payload of the probe that a server must not answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeLimits:
-    """Time-outs and number of tries."""
-
-    timeout_s: float = 5.0
-    """Time-out of a probe, of a handshake, and of a response [s]."""
-    probes: int = 2
-    """Most probes to a server that does not answer."""
-    everything: bool = False
-    """Also probe domains that do not offer HTTP/3."""
-    unpadded: bool = False
-    """Also send a probe that must not be answered."""
-
-
 @asynccontextmanager
 async def visits(context: Context) -> AsyncIterator[Visit]:
     """The visit, and the sockets that it probes with."""
@@ -58,12 +44,10 @@ async def visits(context: Context) -> AsyncIterator[Visit]:
             resolver=resolver,
             negotiator=negotiator,
             handshakes=asyncio.Semaphore(settings.handshakes),
-            limits=ProbeLimits(
-                timeout_s=context.options.timeout,
-                probes=settings.probes,
-                everything=settings.everything,
-                unpadded=settings.unpadded,
-            ),
+            timeout_s=context.options.timeout,
+            probes=settings.probes,
+            everything=settings.everything,
+            unpadded=settings.unpadded,
             user_agent=context.user_agent,
             ca_file=settings.trusted,
         ).visit
@@ -82,9 +66,16 @@ class QuicVisitor:
     negotiator: Negotiator
     handshakes: asyncio.Semaphore
     """Limits concurrent handshakes: more would wait for our own processor, which would falsify their times."""
-    limits: ProbeLimits
     user_agent: str
     ca_file: Path | None = None
+    timeout_s: float = 5.0
+    """Time-out of a probe, of a handshake, and of a response [s]."""
+    probes: int = 2
+    """Most probes to a server that does not answer."""
+    everything: bool = False
+    """Also probe domains that do not offer HTTP/3."""
+    unpadded: bool = False
+    """Also send a probe that must not be answered."""
     _answers: OrderedDict[tuple[str, int], asyncio.Task[tuple[NegotiationAnswer, bool | None]]] = field(
         default_factory=OrderedDict
     )
@@ -121,7 +112,7 @@ class QuicVisitor:
             record.alt_svc_h3 = bool(by_header)
             record.alt_svc_protocols = ",".join(dict.fromkeys(a.protocol for a in offer.alternatives)) or None
             record.alt_svc_broken = offer.broken
-        return candidates.chosen(subject.domain, by_record, by_header, guess=self.limits.everything)
+        return candidates.chosen(subject.domain, by_record, by_header, guess=self.everything)
 
     async def _try(self, subject: Subject, endpoint: Candidate, offered: QuicRecord) -> QuicRecord:
         """One endpoint's record, with what was offered copied into it."""
@@ -165,7 +156,8 @@ class QuicVisitor:
         """
         key = (address, port)
         while True:
-            self._admit(names, address)
+            for name in names:
+                self.access.admit(name, address)
             task = self._answers.get(key)
             if task is None:
                 task = self._answers[key] = asyncio.get_running_loop().create_task(self._ask(names, address, port))
@@ -177,25 +169,24 @@ class QuicVisitor:
                 if self._answers.get(key) is task:
                     del self._answers[key]
 
-    def _admit(self, names: tuple[str, str], address: str) -> None:
-        for name in names:
-            self.access.admit(name, address)
+    def _turn(self, names: tuple[str, str], address: str) -> AbstractAsyncContextManager[None]:
+        """Holds the limits of an address for one probe, but no place: a silent server would have it for nothing."""
+        return self.access.turn(*names, address=address, place=nullcontext())
 
     async def _ask(self, names: tuple[str, str], address: str, port: int) -> tuple[NegotiationAnswer, bool | None]:
         answer = NegotiationAnswer(kind=NegotiationKind.SILENT, probes=0)
-        for number in range(1, self.limits.probes + 1):
-            await self.access.rate.turn()
-            self._admit(names, address)  # an owner may have opted out meanwhile
-            answer = replace(await self.negotiator.ask(address, port, timeout_s=self.limits.timeout_s), probes=number)
+        for number in range(1, self.probes + 1):
+            async with self._turn(names, address):
+                found = await self.negotiator.ask(address, port, timeout_s=self.timeout_s)
+            answer = replace(found, probes=number)
             if answer.kind is not NegotiationKind.SILENT:
                 break
-        if not (self.limits.unpadded and answer.kind is NegotiationKind.VERSIONS):
+        if not (self.unpadded and answer.kind is NegotiationKind.VERSIONS):
             return answer, None
-        await self.access.rate.turn()
-        self._admit(names, address)
-        small = await self.negotiator.ask(
-            address, port, timeout_s=min(1.0, self.limits.timeout_s), size_bytes=UNPADDED_BYTES
-        )
+        async with self._turn(names, address):
+            small = await self.negotiator.ask(
+                address, port, timeout_s=min(1.0, self.timeout_s), size_bytes=UNPADDED_BYTES
+            )
         return answer, small.kind is NegotiationKind.VERSIONS
 
     async def _settle(
@@ -225,7 +216,7 @@ class QuicVisitor:
             versions=versions,
             user_agent=self.user_agent,
             ca_file=self.ca_file,
-            timeout_s=self.limits.timeout_s,
+            timeout_s=self.timeout_s,
         )
         # A silent server costs little processor time, and would occupy a slot for the whole time-out.
         place = nullcontext() if answer.kind is NegotiationKind.SILENT else self.handshakes

@@ -63,7 +63,9 @@ class SurveyOptions:
     ] = 500
     concurrency: Annotated[int, typer.Option(min=1, max=100_000, help="Servers contacted at the same time.")] = 2000
     per_address: Annotated[int, typer.Option(min=1, help="The same, for each server address.")] = 2
-    address_rate: Annotated[float, typer.Option(min=0.01, help="Handshakes per second and server address.")] = 10
+    address_rate: Annotated[
+        float, typer.Option(min=0.01, help="Handshakes or probes per second and server address.")
+    ] = 10
     timeout: Annotated[float, typer.Option(min=0.1, max=130, help="Longest wait for a server [s].")] = 5.0
     block_list: arguments.BlockLists = None
     opt_out: arguments.OptOut = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from core.domain import Download
 from core.files import store
+from tests.command import Answer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGES = ("upshift", "core", "downloader", "analysis", "vantage", "crawler", "cdn_mapping", "survey")
@@ -32,13 +34,32 @@ def upshift(
     folder: Path, *arguments: str, state: str = "/nonexistent", before: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """The command line of the copy; `before` is a line of Python that goes first."""
-    code = (
+    return python(folder, f"{before}\nupshift.cli.main()", *arguments, state=state)
+
+
+def several(folder: Path, *commands: Sequence[str]) -> list[Answer]:
+    """Several command lines of the copy in one process, as most of what each would take is the import of modules.
+
+    None of them may change the process (as surveys do, which confine themselves) or leave anything in it that the next
+    one reads.
+    """
+    code = f"sys.path.append({str(REPOSITORY)!r}); import json; from tests.command import upshift as answer\n"
+    code += "for line in json.loads(sys.argv[1]): done = answer(*line); print(json.dumps("
+    code += "[done.returncode, done.stdout, done.stderr]))"
+    done = python(folder, code, json.dumps(commands))
+    assert done.returncode == 0, done.stderr
+    return [Answer(*json.loads(line)) for line in done.stdout.splitlines()]
+
+
+def python(folder: Path, code: str, *arguments: str, state: str = "/nonexistent") -> subprocess.CompletedProcess[str]:
+    """A Python that has the copy's packages instead of ours."""
+    first = (
         f"import sys; sys.path.insert(0, {str(folder)!r}); import upshift.cli, downloader.factors as f\n"
-        f"assert f.__file__.startswith({str(folder)!r}), f.__file__\n{before}\nupshift.cli.main()"
+        f"assert f.__file__.startswith({str(folder)!r}), f.__file__\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(folder), "UPSHIFT_STATE_DIR": state, "COLUMNS": "200"}
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
+        [sys.executable, "-c", first + code, *arguments],
         capture_output=True,
         text=True,
         cwd=folder,

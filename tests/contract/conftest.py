@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from core.system import process
+from tests.ports import free_port
 
 HOST = "files.example"
 SIZE = 3_000_000
@@ -74,20 +75,6 @@ def _self_signed(now: datetime.datetime, day: datetime.timedelta) -> bytes:
     made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName(HOST)]), critical=False)
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return pem + made.sign(key, SHA256()).public_bytes(Encoding.PEM)
-
-
-def free_port() -> int:
-    """A port that is free for TCP and UDP on 127.0.0.1 at this moment."""
-    for _ in range(50):
-        with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
-            tcp.bind(("127.0.0.1", 0))
-            port: int = tcp.getsockname()[1]
-            try:
-                udp.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no free port")
 
 
 @pytest.fixture(scope="session")

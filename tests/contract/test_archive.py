@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from core.files import bag, store
+from core.files import bag, schemas, store
 from tests.cells import Repeats
 from tests.inspected import captures, described_campaign
 from upshift.cli import app
@@ -127,7 +128,7 @@ def test_each_change_is_named(archive: Path, tmp_path: Path, repeats: Repeats) -
 
 def text_of(path: Path) -> str:
     if path.suffix == ".parquet":
-        kind = store.kind_of(path)
+        kind = schemas.kind_in(pq.read_schema(path))
         assert kind is not None
         return json.dumps(store.read_table(path, kind).to_pylist())
     return path.read_bytes().decode("utf-8", "replace")
@@ -176,6 +177,8 @@ def test_a_wrong_request_writes_nothing(campaign: Path, tmp_path: Path) -> None:
         assert sentence in str(done.exception), done.exception
     done = run("archive", campaign, "-o", tmp_path / "there", *CREDITS)
     assert "this is already there" in str(done.exception)
+    for folder in (".", "/"):
+        assert f"{folder}: this is already there" in str(run("archive", campaign, "-o", folder, *CREDITS).exception)
     (tmp_path / "link").symlink_to(campaign)
     for within in (campaign / "vantage" / "new", tmp_path / "link" / "new"):
         done = run("archive", campaign, "-o", within, *CREDITS)

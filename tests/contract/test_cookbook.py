@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import json
 import os
 import re
 import subprocess
@@ -77,18 +78,49 @@ def test_table_2_is_made_from_its_pairs_in_ten_lines_to_the_last_digit(tmp_path:
     assert pairs.column_names == list(pair_table.COLUMNS)
 
 
+RUN_ALL = """
+import contextlib, io, json, os, sys, traceback
+folder, snippets, own = sys.argv[1], json.loads(sys.argv[2]), os.getcwd()
+for number, snippet in enumerate(snippets):
+    os.makedirs(f"{own}/{number}")
+    os.chdir(f"{own}/{number}")
+    printed, fault = io.StringIO(), ""
+    with contextlib.redirect_stdout(printed):
+        try:
+            exec(snippet, {"__name__": "__main__", "folder": folder})
+        except BaseException:
+            fault = traceback.format_exc()
+    print(json.dumps([printed.getvalue(), fault]), flush=True)
+"""
+"""Each snippet with variables and a folder of its own; prints its output and what it raised."""
+
+
+@pytest.fixture(scope="module")
+def snippets_run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[str, str]]]:
+    """The folder with a folder of each snippet's files, and output and fault of each.
+
+    All in one interpreter, as most of what each would take is the import of pandas and matplotlib.
+    """
+    where = tmp_path_factory.mktemp("snippets")
+    environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": str(REPOSITORY)}
+    argv = [sys.executable, "-c", RUN_ALL, str(folder.absolute()), json.dumps(SNIPPETS)]
+    done = subprocess.run(argv, cwd=where, env=environment, capture_output=True, text=True)
+    found = [(str(printed), str(fault)) for printed, fault in map(json.loads, done.stdout.splitlines())]
+    assert done.returncode == 0 and len(found) == len(SNIPPETS), (len(found), done.stderr)
+    return where, found
+
+
 @pytest.mark.parametrize("number", range(len(SNIPPETS)))
-def test_a_snippet_runs(folder: Path, tmp_path: Path, number: int) -> None:
+def test_a_snippet_runs(snippets_run: tuple[Path, list[tuple[str, str]]], number: int) -> None:
     for name in ("duckdb", "matplotlib", "pandas"):
         if f"import {name}" in SNIPPETS[number] or name == "pandas":
             pytest.importorskip(name)
-    code = f"folder = {str(folder)!r}\n{SNIPPETS[number]}"
-    environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    where, found = snippets_run
+    printed, fault = found[number]
+    assert not fault, fault
     drawn = re.findall(r'savefig\("(.*?)"\)', SNIPPETS[number])
-    assert done.stdout or drawn
-    assert all((tmp_path / name).stat().st_size > 1_000 for name in drawn)
+    assert printed or drawn
+    assert all((where / f"{number}" / name).stat().st_size > 1_000 for name in drawn)
 
 
 def test_there_is_a_snippet_of_each_kind() -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import grimp
 import pytest
 
 from analysis.captures import export
@@ -82,8 +80,7 @@ def test_the_picture_has_every_layer_and_only_imports_downwards() -> None:
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
-    graph = grimp.build_graph(*settings["tool"]["importlinter"]["root_packages"])
+    graph = architecture.graph(REPOSITORY)
     imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     assert len(imports) > 200
     TopologicalSorter(imports).prepare()  # raises CycleError, which names the modules

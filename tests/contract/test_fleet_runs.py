@@ -20,13 +20,18 @@ import pytest
 from core.errors import PlaceError, UsageError
 from core.system import signals
 from downloader.control.stop_pause import pause_requested, request_pause
-from tests.cells import cells
+from tests.command import Answer, upshift
+from tests.lab._fault_world import wait_until
 from vantage.fleet import runs
 from vantage.fleet.inventory import open_fleet
 
 pytestmark = pytest.mark.thorough
 
-CONFIGURATION = "[defaults]\ninterpreter_python = auto_silent\n[ssh_connection]\nssh_args = -o ConnectTimeout=5\n"
+# How often Ansible looks is as in ours, which says why.
+CONFIGURATION = (
+    "[defaults]\ninterpreter_python = auto_silent\ninternal_poll_interval = 0.02\n"
+    "[ssh_connection]\nssh_args = -o ConnectTimeout=5\n"
+)
 
 PLAYBOOK = """
 - hosts: vantage
@@ -184,27 +189,31 @@ def test_a_host_that_always_has_an_ended_process_of_ours_is_asked_twice(ours: Pa
     assert (tmp_path / "asked").read_text() == "x\nx\n"
 
 
-@cells("until", every=["6 h", ""], quick=["6 h"])
+@pytest.mark.soak
+@pytest.mark.parametrize("until", ["6 h", ""])
 def test_a_pause_ends_as_the_last_command_says(ours: Path, tmp_path: Path, until: str) -> None:
     """Also where another one is over, or would end earlier: its file stays until somebody lets the campaign go on."""
     results = a_campaign(tmp_path / "a")
     request_pause(results, 1.0, 2.0)
-    [found] = paused(ours, tmp_path, {"a": LOCAL}, until).values()
+    [found] = paused(ours, tmp_path, {"a": {**LOCAL, "until_when": until}}).values()
     assert (found.fault, found.changed) == (None, 1)
     pause = pause_requested(results, time.time())
     assert pause is not None and (pause.until is not None) == bool(until)
 
 
 def test_a_host_that_is_slow_to_answer_holds_up_no_pause(ours: Path, tmp_path: Path) -> None:
-    """Here it answers only when the other one has paused."""
+    """Here it answers only when the other one has paused. Its own pause, for some time, follows one that is over."""
     quick, slow = (a_campaign(tmp_path / name) for name in ("quick", "slow"))
+    request_pause(slow, 1.0, 2.0)
     program = tmp_path / "program"
     tried = f'[ -e "{quick}/asked/pause.json" ] && exec "{sys.executable}" "$@"'
     program.write_text(f"#!/bin/sh\nfor i in $(seq 300); do\n{tried}\nsleep 0.1\ndone\nexit 1\n")
     program.chmod(0o755)
-    found = paused(ours, tmp_path, {"quick": LOCAL, "slow": {**LOCAL, "ansible_python_interpreter": str(program)}}, "")
+    late = {**LOCAL, "ansible_python_interpreter": str(program), "until_when": "6 h"}
+    found = paused(ours, tmp_path, {"quick": {**LOCAL, "until_when": ""}, "slow": late})
     assert [(each.fault, each.changed) for each in found.values()] == [(None, 1)] * 2
-    assert all(pause_requested(results, time.time()) for results in (quick, slow))
+    pauses = [pause_requested(results, time.time()) for results in (quick, slow)]
+    assert [pause and pause.until is not None for pause in pauses] == [False, True]
 
 
 def a_campaign(folder: Path) -> Path:
@@ -216,8 +225,8 @@ def a_campaign(folder: Path) -> Path:
     return results
 
 
-def paused(ours: Path, folder: Path, hosts: dict[str, dict[str, object]], until: str) -> dict[str, runs.HostVerdict]:
-    """What the pause of each host's campaign, in the folder of its name, came to."""
+def paused(ours: Path, folder: Path, hosts: dict[str, dict[str, object]]) -> dict[str, runs.HostVerdict]:
+    """What the pause of each host's campaign, in the folder of its name and until its `until_when`, came to."""
     (ours / "playbooks" / "pause.yml").write_text((OURS / "playbooks" / "pause.yml").read_text())
     (ours / "playbooks" / "roles").symlink_to(ours / "roles")
     variables = {
@@ -225,19 +234,18 @@ def paused(ours: Path, folder: Path, hosts: dict[str, dict[str, object]], until:
         "campaign_folder": f"{folder}/{{{{ inventory_hostname }}}}",
         "campaign_as_upshift": f"{shlex.quote(sys.executable)} -m upshift",
         "campaign_paused": True,
-        "campaign_pause_until": until,
+        "campaign_pause_until": "{{ until_when }}",
     }
     path = inventory(folder, {name: {**host, "ansible_become": False} for name, host in hosts.items()})
     return runs.on_hosts(runs.Task(playbook="pause", variables=variables), path, list(hosts), progress=None)
 
 
-def test_what_is_kept_on_disk_is_little_and_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_run_leaves_is_little_and_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And signals are handled as before."""
     monkeypatch.setattr(runs, "KEPT", 1)
     path = inventory(tmp_path, {"a": LOCAL})
-    secret = "kept-nowhere-7"
-    for _ in range(runs.KEPT + 1):
-        runs.look(runs.templated({"x": "1"}), path)
-    runs.on_hosts(runs.Task(playbook="tell", variables={"word": secret}), path, ["a"], progress=None)
+    handled = {number: signal.getsignal(number) for number in signals.STOPPING}
+    runs.on_hosts(runs.Task(playbook="tell", variables={"word": "kept-nowhere-7"}), path, ["a"], progress=None)
     folder = tmp_path / "state" / "fleet"
     running, forgotten = folder / "artifacts" / "running", folder / "artifacts" / "forgotten"
     running.mkdir()
@@ -249,13 +257,7 @@ def test_what_is_kept_on_disk_is_little_and_private(tmp_path: Path, monkeypatch:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert len(list((folder / "artifacts").iterdir())) == runs.KEPT
     assert not (folder / "env").exists()
-
-
-def test_signals_are_handled_as_before(tmp_path: Path) -> None:
-    path = inventory(tmp_path, {"a": LOCAL})
-    before = {number: signal.getsignal(number) for number in signals.STOPPING}
-    runs.look(runs.templated({"x": "1"}), path)
-    assert {number: signal.getsignal(number) for number in signals.STOPPING} == before
+    assert {number: signal.getsignal(number) for number in signals.STOPPING} == handled
 
 
 def test_ctrl_c_ends_ansible_within_seconds(tmp_path: Path, ours: Path) -> None:
@@ -295,10 +297,10 @@ def test_ansible_and_its_tasks_here_end_with_a_killed_control_machine(tmp_path: 
     )
     path = inventory(tmp_path, {"a": LOCAL})
     with subprocess.Popen([sys.executable, "-c", KILLED, ours, path], stderr=subprocess.DEVNULL) as control:
-        wait_for(lambda: any(f"{tmp_path}/task" in line for line in naming(tmp_path)), seconds=60)
+        assert wait_until(lambda: any(f"{tmp_path}/task" in line for line in naming(tmp_path)), 60, pause_s=0.2)
         assert any("ansible-playbook" in line for line in naming(tmp_path))
         control.kill()
-    wait_for(lambda: not naming(tmp_path), seconds=10)
+    assert wait_until(lambda: not naming(tmp_path), 10, pause_s=0.2)
 
 
 def naming(folder: Path) -> list[str]:
@@ -310,13 +312,6 @@ def naming(folder: Path) -> list[str]:
             if str(folder) in line and int(entry.name) != os.getpid():
                 found.append(line)
     return found
-
-
-def wait_for(condition: Callable[[], bool], *, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def test_a_playbook_that_cannot_start_says_why(tmp_path: Path, ours: Path) -> None:
@@ -345,41 +340,54 @@ def test_an_inventory_is_read_with_its_templates_and_limits(tmp_path: Path) -> N
 
 def test_captures_that_stay_on_hosts_are_not_removed(tmp_path: Path) -> None:
     path = inventory(tmp_path, {"a": LOCAL}, collect_into="{{ inventory_dir }}/all", collect_without_captures=True)
-    argv = [sys.executable, "-m", "upshift", "fleet", "collect", "-i", str(path), "--free"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    done = upshift("fleet", "collect", "-i", path, "--free")
     assert done.returncode == 2 and "captures that stay on the hosts must not be removed" in done.stderr
 
 
+def a_process(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "upshift", *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+
+
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("command", "text", "said"),
     [
-        ("vantage: {hosts: {}}", "no hosts in the group vantage"),
-        pytest.param("others: {hosts: {a: {}}}", "no hosts in the group vantage", marks=pytest.mark.soak),
-        ("vantage: {hosts: [", "hosts.yml"),
+        # What Ansible itself prints would only be seen in a process.
+        (a_process, "vantage: {hosts: {}}", "no hosts in the group vantage"),
+        pytest.param(upshift, "others: {hosts: {a: {}}}", "no hosts in the group vantage", marks=pytest.mark.soak),
+        (upshift, "vantage: {hosts: [", "hosts.yml"),
         (
+            upshift,
             "vantage: {hosts: {a: {ansible_host: 198.18.7.1}, b: {ansible_ssh_host: 198.18.7.1, ansible_port: 22}}}",
             "the hosts a and b both have the address 198.18.7.1",
         ),
         (
+            upshift,
             "vantage: {hosts: {a: {ansible_host: 198.18.7.1}}, vars: {campaign_optout: opt-out.txt}}",
             "campaign_optout, set for a, is not known; did you mean campaign_opt_out?",
         ),
         pytest.param(
+            upshift,
             "vantage: {hosts: {a: {ansible_host: 198.18.7.1, vantage_state: present, collect_fre: true}}}",
             "collect_fre, set for a, is not known; did you mean collect_free?",
             marks=pytest.mark.soak,
         ),
         (
+            upshift,
             "vantage: {hosts: {a: {ansible_connection: local}, b: {ansible_connection: local}}}",
             "the hosts a and b both are this machine",
         ),
     ],
 )
-def test_a_wrong_inventory_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+def test_a_wrong_inventory_is_one_sentence(
+    tmp_path: Path,
+    command: Callable[..., Answer | subprocess.CompletedProcess[str]],
+    text: str,
+    said: str,
+) -> None:
     path = tmp_path / "hosts.yml"
     path.write_text(text)
-    argv = [sys.executable, "-m", "upshift", "fleet", "provision", "-i", str(path)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    done = command("fleet", "provision", "-i", path)
     assert done.returncode == 2 and done.stdout == ""
     assert said in done.stderr and len(done.stderr.splitlines()) == 1
 

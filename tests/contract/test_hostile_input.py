@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import json
 import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,10 @@ from cdn_mapping.rib import RibEntry
 from cdn_mapping.votes import Ballot
 from core.files import store
 from tests.cells import cells
+from tests.command import Answer
 from tests.unit.analysis_factory import make_download, write_campaign
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 NESTED = "[" * 100_000
 TOPOLOGY = 'name = "deep"\nservers = '
@@ -32,91 +37,127 @@ SAFETY_BYTES = 4 << 30
 """Address space, so that a fault ends the test and not the machine."""
 
 
-def upshift(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Runs a command, and asserts that it stayed within `MOST_KB`."""
-    argv = [sys.executable, "-c", WRAPPER, str(SAFETY_BYTES), *map(str, arguments)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
-    *lines, peak_kb = done.stderr.splitlines(keepends=True)
-    assert int(peak_kb) < MOST_KB
-    return subprocess.CompletedProcess(argv, done.returncode, done.stdout, "".join(lines))
+Command = tuple[object, ...]
+"""The words of a command line."""
+
+
+def answers(*commands: Command) -> list[Answer]:
+    """Runs command lines, one after the other in a process of their own, and asserts that it stayed within `MOST_KB`.
+
+    A single process, as most of what each would take is the import of modules.
+    """
+    lines = [list(map(str, command)) for command in commands]
+    argv = [sys.executable, "-c", WRAPPER, str(SAFETY_BYTES), COMMANDS, json.dumps(lines)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False, cwd=REPOSITORY)
+    found = [Answer(*json.loads(line)) for line in done.stdout.splitlines()]
+    assert len(found) == len(lines), f"the process ended in {lines[len(found)]}: {done.returncode}, {done.stderr}"
+    peak_kb = int(done.stderr.splitlines()[-1])
+    assert peak_kb < MOST_KB, f"{peak_kb} kB in one of {lines}"
+    return found
+
+
+def answer(*arguments: object) -> Answer:
+    """As `answers`, of one command line."""
+    [found] = answers(arguments)
+    return found
+
+
+COMMANDS = """
+import json, sys, traceback
+from tests.command import upshift
+for line in json.loads(sys.argv[1]):
+    try:
+        done = upshift(*line)
+        found = [done.returncode, done.stdout, done.stderr]
+    except Exception:
+        found = [1, "", traceback.format_exc()]
+    print(json.dumps(found), flush=True)
+"""
+"""Code, standard output and errors of each command line, as soon as it has ended."""
 
 
 WRAPPER = """
 import resource, subprocess, sys
 limit = int(sys.argv[1])
 done = subprocess.run(
-    [sys.executable, "-m", "upshift", *sys.argv[2:]],
+    [sys.executable, "-c", *sys.argv[2:]],
     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
 )
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
 sys.exit(done.returncode)
 """
-"""Its only child is the command, so that the peak of its children is the command's."""
+"""Its only child has the commands, so that the peak of its children is theirs."""
 
 
-def assert_sentence(done: subprocess.CompletedProcess[str], said: str) -> None:
-    assert done.returncode == 2, done.stderr
+def assert_sentence(done: Answer, said: str) -> None:
+    assert done.returncode == 2, f"{said}: {done.stderr}"
     lines = [line for line in done.stderr.splitlines() if not PROGRESS.fullmatch(line)]
-    assert len(lines) == 1 and lines[0].startswith("upshift: ") and said in lines[0], done.stderr
+    assert len(lines) == 1 and lines[0].startswith("upshift: ") and said in lines[0], f"{said}: {done.stderr}"
+
+
+def assert_sentences(commands: Mapping[Command, str]) -> None:
+    """Each of these command lines ends with a sentence that has these words."""
+    for said, done in zip(commands.values(), answers(*commands), strict=True):
+        assert_sentence(done, said)
 
 
 PROGRESS = re.compile(r".*: \d+/\d+, .*/s.*")
 
 
-@pytest.mark.parametrize("command", ["run", "lab up"])
+def readers(path: Path, out: Path) -> list[Command]:
+    """The commands that read a TOML file."""
+    return [("run", path, "--out", out), ("lab", "up", path)]
+
+
 @cells("text", every=["a = " + NESTED, "a = " + "{b = " * 100_000], quick=["a = " + NESTED], ids=lambda text: text[4:7])
-def test_nested_toml(tmp_path: Path, command: str, text: str) -> None:
+def test_nested_toml(tmp_path: Path, text: str) -> None:
     path = tmp_path / "deep.toml"
     path.write_text(text)
-    out = ("--out", tmp_path / "out") if command == "run" else ()
-    assert_sentence(upshift(*command.split(), path, *out), "deep.toml: its arrays or tables are nested too deeply")
+    said = "deep.toml: its arrays or tables are nested too deeply"
+    assert_sentences(dict.fromkeys(readers(path, tmp_path / "out"), said))
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("command", ["run", "lab up"])
-def test_toml_without_end(tmp_path: Path, command: str) -> None:
-    out = ("--out", tmp_path / "out") if command == "run" else ()
-    path = tmp_path / "zero.toml"
-    path.symlink_to("/dev/zero")
-    assert_sentence(upshift(*command.split(), path, *out), "zero.toml: the file is larger than 4 MiB, the limit")
-    path.unlink()
-    with path.open("wb") as handle:
+def test_toml_without_end(tmp_path: Path) -> None:
+    zero, large = tmp_path / "zero.toml", tmp_path / "large.toml"
+    zero.symlink_to("/dev/zero")
+    with large.open("wb") as handle:
         handle.truncate(100 << 20)
-    assert_sentence(upshift(*command.split(), path, *out), "zero.toml: the file is larger than 4 MiB, the limit")
+    files = (zero, large)
+    said = {path: f"{path.name}: the file is larger than 4 MiB, the limit" for path in files}
+    assert_sentences({command: said[path] for path in files for command in readers(path, tmp_path / "out")})
 
 
 def test_a_plan_without_end(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text(CAMPAIGN + "iterations = 1000000000\n")
-    done = upshift("run", path, "--out", tmp_path / "out")
+    done = answer("run", path, "--out", tmp_path / "out")
     assert_sentence(done, "field iterations: 1000000000 is above 100000, the limit")
     assert not (tmp_path / "out").exists()
 
 
-@cells(
-    "name",
-    every=["campaign.json", "lab.json", "targets/composition.json", "targets/windows.json"],
-    quick=["campaign.json", "targets/windows.json"],
-)
-def test_nested_json_of_a_campaign(tmp_path: Path, name: str) -> None:
-    folder = write_campaign(tmp_path / "c", [make_download()])
-    (folder / name).parent.mkdir(exist_ok=True)
-    (folder / name).write_text(NESTED)
-    assert_sentence(upshift("tables", folder), f"{name}: its lists or objects are nested too deeply")
-    assert not (folder / "tables").exists()
+def test_nested_json_of_a_campaign(tmp_path: Path) -> None:
+    said: dict[Command, str] = {}
+    for number, name in enumerate(("campaign.json", "lab.json", "targets/composition.json", "targets/windows.json")):
+        folder = write_campaign(tmp_path / f"{number}", [make_download()])
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(NESTED)
+        said["tables", folder] = f"{name}: its lists or objects are nested too deeply"
+    assert_sentences(said)
+    assert not list(tmp_path.glob("*/tables"))
 
 
-@pytest.mark.parametrize("text", ["fast", NESTED], ids=["a word", "brackets"])
-def test_text_in_the_columns_of_a_campaign(tmp_path: Path, text: str) -> None:
-    folder = write_campaign(tmp_path / "c", [make_download()])
-    path = folder / "downloads.parquet"
-    good = store.read_table(path, "downloads")
-    for name, said in (
-        ("last_byte_s", "downloads.parquet: the column last_byte_s holds string, not double"),
-        ("run", "downloads.parquet: the column run holds string, not int"),
-    ):
-        store.write_table(path, "downloads", good.set_column(good.schema.get_field_index(name), name, [[text]]))
-        assert_sentence(upshift("tables", folder), said)
+def test_text_in_the_columns_of_a_campaign(tmp_path: Path) -> None:
+    said: dict[Command, str] = {}
+    for number, text in enumerate(("fast", NESTED)):
+        for name, kind in (("last_byte_s", "double"), ("run", "int")):
+            folder = write_campaign(tmp_path / f"{name}-{number}", [make_download()])
+            path = folder / "downloads.parquet"
+            good = store.read_table(path, "downloads")
+            bad = good.set_column(good.schema.get_field_index(name), name, [[text]])
+            store.write_table(path, "downloads", bad)
+            said["tables", folder] = f"downloads.parquet: the column {name} holds string, not {kind}"
+    assert_sentences(said)
 
 
 ZEROS_BYTES = 608 << 20
@@ -140,12 +181,11 @@ ZEROS = {"gz": (gz_of_zeros, ZEROS_BYTES), "bz2": (bz2_of_zeros, 3 << 25), "zst"
 """gz and bz2 have several members in one file. Of bz2, which is slow, fewer."""
 
 
-def map_targets(folder: Path, *options: object) -> subprocess.CompletedProcess[str]:
-    targets, out = folder / "targets.csv", folder / "mapped.parquet"
+def map_targets(folder: Path, *options: object) -> Command:
+    """A command that maps one target into `mapped.parquet` of a folder."""
+    targets = folder / "targets.csv"
     targets.write_text("domain,server_ip\nwww.a.example,198.18.0.1\n")
-    done = upshift("map", "targets", targets, "-o", out, *options)
-    assert not out.exists()
-    return done
+    return ("map", "targets", targets, "-o", folder / "mapped.parquet", *options)
 
 
 @pytest.mark.parametrize("packing", ZEROS)
@@ -157,27 +197,33 @@ def test_zeros_come_in_pieces(tmp_path: Path, packing: str) -> None:
     assert sum(sizes) == count and max(sizes) <= 16 << 20
 
 
-@pytest.mark.parametrize(
-    ("head", "said"),
-    [
-        (b"", "line 1 is neither a comment, a JSON object nor a JSON list"),
-        (b"#", "line 1 is longer than 64 KiB"),
-        (b"[", "the list has more than 8 MiB, inflated"),
-    ],
-)
-def test_organisations_that_inflate_without_end(tmp_path: Path, head: bytes, said: str) -> None:
+def test_organisations_that_inflate_without_end(tmp_path: Path) -> None:
     ballot = Ballot()
     ballot.add_entries([RibEntry("198.18.0.0/16", 680, "680", 680, "198.18.0.2", None)])
     table.build({version: ballot.rows(version) for version in (4, 6)}, {}).save(tmp_path / "t.npz")
-    path = tmp_path / "as2org"
-    path.write_bytes(gzip.compress(head) * bool(head) + gz_of_zeros())
-    assert_sentence(map_targets(tmp_path, "--rib", tmp_path / "t.npz", "--as2org", path), f"as2org: {said}")
+    zeros = gz_of_zeros()
+    commands: dict[Command, str] = {}
+    for number, (head, said) in enumerate(
+        (
+            (b"", "line 1 is neither a comment, a JSON object nor a JSON list"),
+            (b"#", "line 1 is longer than 64 KiB"),
+            (b"[", "the list has more than 8 MiB, inflated"),
+        )
+    ):
+        path = tmp_path / f"{number}" / "as2org"
+        path.parent.mkdir()
+        path.write_bytes(gzip.compress(head) * bool(head) + zeros)
+        commands[map_targets(tmp_path, "--rib", tmp_path / "t.npz", "--as2org", path)] = f"{number}/as2org: {said}"
+    assert_sentences(commands)
+    assert not (tmp_path / "mapped.parquet").exists()
 
 
 def test_a_rib_that_inflates_without_end(tmp_path: Path) -> None:
     path = tmp_path / "rib"
     path.write_bytes(gz_of_zeros())
-    assert_sentence(map_targets(tmp_path, "--rib", path), "rib: none of the first 1,000,000 records belongs to a RIB")
+    done = answer(*map_targets(tmp_path, "--rib", path))
+    assert_sentence(done, "rib: none of the first 1,000,000 records belongs to a RIB")
+    assert not (tmp_path / "mapped.parquet").exists()
 
 
 @pytest.mark.parametrize("name", ["list.gz", "list.zip"])
@@ -188,13 +234,13 @@ def test_a_top_list_that_inflates_without_end(tmp_path: Path, name: str) -> None
     else:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
             archive.writestr("list.csv", bytes(64 << 20))
-    assert_sentence(walk("crawl", path, tmp_path), f"{name}: line 1 is longer than 1 MiB")
+    assert_sentence(answer(*walk("crawl", path, tmp_path)), f"{name}: line 1 is longer than 1 MiB")
+    assert not (tmp_path / "out.parquet").exists()
 
 
-def walk(command: str, path: Path, folder: Path, *options: object) -> subprocess.CompletedProcess[str]:
-    done = upshift(*command.split(), path, "-o", folder / "out.parquet", "--contact", "a@b.example", *options)
-    assert not (folder / "out.parquet").exists()
-    return done
+def walk(command: str, path: Path, folder: Path, *options: object) -> Command:
+    """A command that walks a list, into `out.parquet` of a folder. It confines its process: no other may follow it."""
+    return (*command.split(), path, "-o", folder / "out.parquet", "--contact", "a@b.example", *options)
 
 
 def test_an_encrypted_zip_is_a_sentence(tmp_path: Path) -> None:
@@ -204,7 +250,8 @@ def test_an_encrypted_zip_is_a_sentence(tmp_path: Path) -> None:
     data[6] |= 1  # the flag in the local header and in the directory (APPNOTE.TXT, section 4.4.4)
     data[data.index(b"PK\x01\x02") + 8] |= 1
     (tmp_path / "list.zip").write_bytes(data)
-    assert_sentence(walk("crawl", tmp_path / "list.zip", tmp_path), "the zip file cannot be unpacked")
+    assert_sentence(answer(*walk("crawl", tmp_path / "list.zip", tmp_path)), "the zip file cannot be unpacked")
+    assert not (tmp_path / "out.parquet").exists()
 
 
 def test_devices(tmp_path: Path) -> None:
@@ -212,11 +259,18 @@ def test_devices(tmp_path: Path) -> None:
     zero = Path("/dev/zero")
     (tmp_path / "list.csv").write_text("1,a.example\n")
     (tmp_path / "c.toml").write_text('name = "c"\nlab = "small"\ntargets = "/dev/zero"\n')
-    assert_sentence(walk("survey quic", zero, tmp_path), "/dev/zero: ")
-    done = walk("survey quic", tmp_path / "list.csv", tmp_path, "--ca", zero)
-    assert_sentence(done, "/dev/zero: the file is larger than 16 MiB, the limit")
-    done = walk("crawl", tmp_path / "list.csv", tmp_path, "--block-list", zero)
-    assert_sentence(done, "/dev/zero: the file is larger than 64 MiB, the limit")
-    assert_sentence(map_targets(tmp_path, "--rib", zero), "/dev/zero: this is a device")
-    assert_sentence(upshift("kpis", zero), "/dev/zero: this file is neither")
-    assert_sentence(upshift("run", tmp_path / "c.toml", "--out", tmp_path / "out"), "/dev/zero' is neither a .csv nor")
+    listed = tmp_path / "list.csv"
+    assert_sentences(
+        {
+            map_targets(tmp_path, "--rib", zero): "/dev/zero: this is a device",
+            ("kpis", zero): "/dev/zero: this file is neither",
+            ("run", tmp_path / "c.toml", "--out", tmp_path / "out"): "/dev/zero' is neither a .csv nor",
+            walk("survey quic", zero, tmp_path): "/dev/zero: ",
+        }
+    )
+    for command, said in (
+        (walk("survey quic", listed, tmp_path, "--ca", zero), "/dev/zero is not a PEM file with certificates"),
+        (walk("crawl", listed, tmp_path, "--block-list", zero), "/dev/zero: the file is larger than 64 MiB, the limit"),
+    ):
+        assert_sentence(answer(*command), said)
+    assert not (tmp_path / "out.parquet").exists() and not (tmp_path / "mapped.parquet").exists()

@@ -20,13 +20,13 @@ from analysis.evidence.sources import OnDisk
 from core.errors import PlaceError, ReachError, UsageError
 from downloader.factors import ALL as FACTORS
 from tests import cluster as programs
+from tests.campaigns import Silent
 from tests.cells import cells
 from tests.cluster import S3, Dask
 from tests.contract._package_copy import copy_packages
-from tests.inspected import Silent, captures, make_campaign
+from tests.inspected import TABLES, captures, contents, make_campaign
+from tests.ports import free_port
 from upshift.cli import app
-
-TABLES = ("downloads.parquet", "superseded.parquet", "environment.json")
 
 
 class At:
@@ -42,10 +42,6 @@ class At:
 
 def inspected(folder: Path, **options: Any) -> Inspection:
     return inspect_campaign(folder, **{"factors": FACTORS, "progress": Silent(), "again": True, **options})
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in TABLES}
 
 
 def without_tables(folder: Path) -> Path:
@@ -167,7 +163,7 @@ def test_what_is_not_in_s3_is_said(found: S3, tmp_path: Path, monkeypatch: pytes
     at = f"at {found.environ['AWS_ENDPOINT_URL']}"
     assert refused("s3://nobodys/a").startswith(f"s3://nobodys/a {at}: there is no such bucket")
     assert refused("s3://others/b").startswith(f"s3://others/b {at}: there are no captures")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{programs.free_port()}")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
     assert "the service does not answer" in refused(url)
     monkeypatch.setenv("AWS_ENDPOINT_URL", found.environ["AWS_ENDPOINT_URL"])
     with found.denying():

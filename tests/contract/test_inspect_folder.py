@@ -26,20 +26,16 @@ from core.errors import PlaceError, UsageError
 from core.files import store
 from core.files.disk import folder_lock
 from downloader.factors import ALL as FACTORS
-from tests.inspected import CONFIGURATIONS, START, TCP, Silent, captures, inspect_elsewhere, make_campaign
+from tests.campaigns import Silent
+from tests.inspected import CONFIGURATIONS, START, TABLES, TCP, captures, contents, inspect_elsewhere, make_campaign
 from tests.unit.pcap_writer import SYN, Segment, ipv4, pcap
 from upshift.cli import app
 
-TABLES = ("downloads.parquet", "superseded.parquet", "environment.json")
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def inspected(folder: Path, **options: Any) -> Inspection:
     return inspect_campaign(folder, factors=FACTORS, progress=Silent(), **options)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in TABLES}
 
 
 def downloads(folder: Path) -> list[Download]:

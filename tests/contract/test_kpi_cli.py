@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,19 @@ def test_connections_as_parquet_of_a_directory(capture: Path, tmp_path: Path) ->
     table = store.read_table(out, "connections")
     assert table.num_rows == 2
     assert table.schema.field("mean_throughput").metadata == {b"unit": b"Mbit/s"}
+
+
+def test_who_stops_reading_stdout_loses_no_table(capture: Path, tmp_path: Path) -> None:
+    (tmp_path / "two.pcap").write_bytes(capture.read_bytes())
+    out = tmp_path / "kpis.parquet"
+    for options in (("-o", str(out)), ()):
+        read, write = os.pipe()
+        os.close(read)
+        own = [sys.executable, "-m", "upshift", "kpis", str(tmp_path), "--json", *options]
+        done = subprocess.run(own, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+        os.close(write)
+        assert (done.returncode, "Error" in done.stderr) == (0, False), done.stderr
+    assert store.read_table(out, "connections").num_rows == 2
 
 
 def test_a_table_has_the_name_of_one(capture: Path, tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ the tables and the report; and a fault in the use of each is told like that of a
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +18,16 @@ import pytest
 
 from core.files import store
 from downloader import clients, factors
-from tests.contract._package_copy import copy_packages, downloads_by_configuration, report_pages, run_campaign, upshift
+from tests.command import upshift as ours
+from tests.contract._package_copy import (
+    copy_packages,
+    downloads_by_configuration,
+    python,
+    report_pages,
+    run_campaign,
+    several,
+    upshift,
+)
 from tests.topologies import server, topology
 
 FACTOR = '''"""Loss recovery by time (RFC 8985), which no handshake shows."""
@@ -97,7 +104,7 @@ def download(options, document):
             head, _, data = got.partition(b"\\r\\n\\r\\n")
             first, *lines = head.decode().splitlines()
             document.take_headers(int(first.split()[1]), [tuple(line.split(": ", 1)) for line in lines])
-            while not document.is_over:
+            while not document.is_over():
                 document.take_body(data)
                 if document.is_whole or not (data := sock.recv(65536)):
                     document.end_of_body()
@@ -242,14 +249,13 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_each_is_in_the_help(copy: Path) -> None:
-    run = upshift(copy, "run", "--help")
+    run, kpis = several(copy, ("run", "--help"), ("kpis", "--help"))
     assert run.returncode == 0, run.stderr
     assert "rack" in run.stdout and "Loss recovery by time (RFC 8985)." in run.stdout
     assert "quiche-narrow" in run.stdout and "HTTP/3 through a window of 64 KiB." in run.stdout
     assert "plain" in run.stdout and "HTTP/1.1 over TCP by Python's ssl alone." in run.stdout
     for shipped in (*factors.ALL, *clients.ALL):
         assert f"\n  {shipped} " in run.stdout
-    kpis = upshift(copy, "kpis", "--help")
     assert kpis.returncode == 0, kpis.stderr
     words = " ".join(kpis.stdout.split())
     assert "bytes_per_packet [B] Bytes of the server per packet of the server. Source: a test" in words
@@ -258,41 +264,68 @@ def test_each_is_in_the_help(copy: Path) -> None:
 
 def test_the_shipped_packages_know_none_of_them() -> None:
     """Else the test above would prove nothing."""
-    for arguments, word in (
-        (["run"], "rack"),
-        (["run"], "quiche-narrow"),
-        (["run"], "plain"),
-        (["kpis"], "bytes_per_packet"),
+    for command, known, words in (
+        ("run", "requests", ("rack", "quiche-narrow", "plain")),
+        ("kpis", "mean_throughput", ("bytes_per_packet",)),
     ):
-        code = "from upshift.cli import main; main()"
-        shown = subprocess.run(
-            [sys.executable, "-c", code, *arguments, "--help"], capture_output=True, text=True, check=True
-        )
-        assert f"\n  {word}" not in shown.stdout
+        shown = ours(command, "--help")
+        assert shown.returncode == 0 and f"\n  {known} " in shown.stdout
+        assert not any(f"\n  {word}" in shown.stdout for word in words)
+
+
+SHOW = """
+import json
+from pathlib import Path
+from core.domain import Configuration
+from downloader.campaign.campaign import load
+from downloader.campaign.configurations import recorded, settings_for
+configurations = load(Path(sys.argv[1])).configurations
+off = Configuration(name="x", client="requests", levels={"rack": "off"})
+print(json.dumps({
+    "configurations": [c.name for c in configurations],
+    "levels": dict(recorded(configurations[0]).levels),
+    "settings": sorted(s.name for s in settings_for(off)),
+}))
+"""
+
+
+def test_a_permutation_names_its_configurations_and_has_its_settings(copy: Path) -> None:
+    (copy / "permuted.toml").write_text(CAMPAIGN.replace('["rack"]', '["sack", "rack"]'))
+    done = python(copy, SHOW, "permuted.toml")
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert seen["configurations"] == ["RACK-off", "BL", "BL2", "SACK+RACK-off", "SACK", "narrow", "new"]
+    assert seen["levels"]["rack"] == "off" and seen["levels"]["timestamps"] == "on"
+    assert "net.ipv4.tcp_recovery" in seen["settings"]
 
 
 def test_a_wrong_use_of_each_is_told(copy: Path, tmp_path: Path) -> None:
     levels = '[[configurations]]\nname = "x"\nclient = "requests"\nlevels = { rack = "sometimes" }\n'
-    for text, said in (
+    cases = (
         (CAMPAIGN.split("[[")[0].replace("permute", "# permute") + levels, "rack has no level 'sometimes'; accepted"),
         (
             CAMPAIGN.replace("quiche-narrow", "quiche-wide"),
             f"use one of: {', '.join(sorted([*clients.ALL, 'plain', 'quiche-narrow']))}",
         ),
         (CAMPAIGN.replace('["rack"]', '["rick"]'), "use one of: ecn, initrwnd, rack, rmem, "),
-    ):
-        (copy / "wrong.toml").write_text(text)
-        done = upshift(copy, "run", "wrong.toml", "--out", str(tmp_path / "out"))
+    )
+    for number, (text, _) in enumerate(cases):
+        (copy / f"wrong-{number}.toml").write_text(text)
+    out = str(tmp_path / "out")
+    answers = several(copy, *(("run", f"wrong-{number}.toml", "--out", out) for number in range(len(cases))))
+    for (_, said), done in zip(cases, answers, strict=True):
         assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
 def test_a_wrong_server_or_algorithm_is_told_with_the_new_kind(copy: Path) -> None:
-    for old, new, said in (
+    cases = (
         ('"python"', '"perl"', "unknown QUIC server 'perl'; use one of: caddy, nginx, python, quiche"),
         ('"cubic"', '"bbr"', "python does not support 'bbr'; python has reno and cubic"),
-    ):
-        (copy / "wrong.toml").write_text(TOPOLOGY.replace(old, new))
-        done = upshift(copy, "lab", "files", "./wrong.toml", "-o", "files")
+    )
+    for number, (old, new, _) in enumerate(cases):
+        (copy / f"wrong-{number}.toml").write_text(TOPOLOGY.replace(old, new))
+    lines = [("lab", "files", f"./wrong-{number}.toml", "-o", "files") for number in range(len(cases))]
+    for (*_, said), done in zip(cases, several(copy, *lines), strict=True):
         assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 

@@ -42,8 +42,9 @@ at once; a busy host may take long for the handshake before it."""
 UNTOLD = {("curl-h3", Failure.PROTOCOL_ERROR)}
 """No second word, as libcurl does not tell it: `OTHERWISE` in test_downloader_faults.py."""
 
-FEW, MANY = 4, 16
-"""Downloads at once: a Python client needs an interpreter for each."""
+AT_ONCE = (16, 4, 2)
+"""Downloads at once: the first of these that makes a hundred rounds, else the last. A Python client needs an
+interpreter for each."""
 
 HEADS = (b"\x16\x03\x03\0\x40\x02", b"\x15\x03\x03\0\x02", b"\xc3\0\0\0\1\x08", b"\0\0\x10\1\5\0\0\0\1", b"\1\x10")
 """Two records of TLS (RFC 8446, section 5.1), a packet of QUIC with a long header, frames of HTTP/2 and HTTP/3."""
@@ -97,7 +98,7 @@ def answers(usual: int) -> int:
 @pytest.mark.parametrize("client", clients.ALL.values(), ids=lambda client: client.name)
 def test_random_bytes_have_a_cause(client: Client, faulty: Faulty, repeats: Repeats) -> None:
     count, seen, began = answers(repeats(quick=6, soak=400)), Counter[str](), time.monotonic()
-    at_once = MANY if count > 100 * MANY else FEW
+    at_once = next((number for number in AT_ONCE if count >= 100 * number), AT_ONCE[-1])
 
     def ends(noise: Noise, own: Programs, answer: bytes, in_http: bool) -> None:
         noise.answer = answer

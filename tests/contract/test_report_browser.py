@@ -12,7 +12,8 @@ import pytest
 
 from analysis import api
 from analysis.measures import dataset
-from analysis.report import report
+from analysis.measures.rows import PairShare
+from analysis.report import render, report
 from core.domain import Transport
 from core.files import description
 from tests.browser import Browser, Visit
@@ -154,6 +155,12 @@ def test_table_2_and_the_parts_are_counted_again(visit: Visit) -> None:
     assert visit.run("document.getElementById('speedups').textContent") == before
 
 
+def test_shares_are_rounded_as_in_the_tables(visit: Visit) -> None:
+    counts = [(25, 200), (27, 200), (29, 200), (3, 8), (7, 25), (1, 12)]
+    shown = visit.run(f"{json.dumps(counts)}.map(([count, n]) => percent(count, n))")
+    assert shown == [render.percent(PairShare(count=count, n=n)) for count, n in counts]
+
+
 def test_the_choice_is_in_the_address(browser: Browser, page: Path) -> None:
     with browser.visit(page) as visit:
         choose(visit, "by-provider", "akamai")
@@ -204,6 +211,7 @@ def test_the_printed_median_is_on_its_curve(visit: Visit) -> None:
     assert visit.run("document.querySelectorAll('#cdfs .cross').length") == 12
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_pairs_without_any_bound_are_not_drawn_and_are_no_gain(browser: Browser, tmp_path: Path) -> None:
     downloads = [
         make_download(
@@ -228,6 +236,7 @@ def test_pairs_without_any_bound_are_not_drawn_and_are_no_gain(browser: Browser,
         assert visit.complaints == []
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_limiters_can_be_chosen_and_have_a_bar(browser: Browser, tmp_path: Path) -> None:
     downloads = [make_download(domain=f"d{i}", configuration=name) for i in range(3) for name in ("BL", "WS")]
     data = dataset.load([write_campaign(tmp_path, downloads)])
@@ -283,11 +292,15 @@ def test_the_pointer_gets_a_tip(visit: Visit) -> None:
     assert "iteration 1" in tip and "are not above it" in tip
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_an_opened_target_draws_its_downloads_side_by_side(browser: Browser, tmp_path: Path) -> None:
     segments = pcap_writer.download(packets=200, lose=frozenset((5, 6)))
-    (tmp_path / "run.pcap").write_bytes(pcap_writer.pcap((one.time_ns, pcap_writer.ipv4(one)) for one in segments))
-    download = make_download(capture="run.pcap", server_ip="198.18.0.2", local_port=40000, configuration=HOSTILE)
-    gone = make_download(domain="gone", capture="gone.pcap")
+    capture = tmp_path / "vantage" / "MUC" / "run.pcap"
+    capture.parent.mkdir(parents=True)
+    capture.write_bytes(pcap_writer.pcap((one.time_ns, pcap_writer.ipv4(one)) for one in segments))
+    taken = {"capture": "vantage/MUC/run.pcap", "server_ip": "198.18.0.2", "local_port": 40000}
+    download = make_download(**taken, configuration=HOSTILE)
+    gone = make_download(domain="gone", capture="vantage/MUC/gone.pcap")
     made = page_of(write_campaign(tmp_path, [download, gone]))
     with browser.visit(made) as visit:
         assert visit.run("document.querySelectorAll('.series svg').length") == 0
@@ -317,10 +330,16 @@ COLLIDING = """[...document.querySelectorAll('.forest .axis i')].map((one) => on
 .filter((box, index, all) => index && box.top === all[index - 1].top && box.left < all[index - 1].right + 2).length"""
 
 
-@cells("width", every=[390, 768, 800, 1280, 1920], quick=[390, 1280])
-def test_nothing_leaves_its_card_and_no_column_is_lost(own: Visit, width: int) -> None:
+@cells("widths", every=[(390, 1280), (768,), (800,), (1920,)], quick=[(390, 1280)])
+def test_nothing_leaves_its_card_and_no_column_is_lost(own: Visit, widths: tuple[int, ...]) -> None:
     own.run("document.querySelectorAll('details:not(.target), #t0').forEach((one) => { one.open = true })")
     own.run("document.querySelectorAll('details.target:not([open])').forEach((one) => one.remove())")
+    for width in widths:
+        nothing_is_lost(own, width)
+
+
+def nothing_is_lost(own: Visit, width: int) -> None:
+    """Of the open page in a window of this width [CSS pixels], light and dark."""
     for dark in (False, True):
         own.look(width, dark=dark)
         own.run("new Promise((done) => setTimeout(done, 300))")  # tables fold after the layout
@@ -385,6 +404,7 @@ def test_long_names_and_urls_break_into_lines(browser: Browser, tmp_path: Path) 
             assert visit.run("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_addresses_sort_by_all_their_numbers(browser: Browser, tmp_path: Path) -> None:
     addresses = ("198.18.2.1", "198.18.10.1", "198.18.1.20", "198.19.0.1")
     downloads = [make_download(domain=f"d{i}.example", server_ip=one) for i, one in enumerate(addresses)]

@@ -20,7 +20,7 @@ import pytest
 from core.domain import Download
 from core.files import store
 from downloader.control.stop_pause import request_stop
-from tests.contract._package_copy import copy_packages, lab_state, report_pages, upshift
+from tests.contract._package_copy import copy_packages, lab_state, report_pages, several, upshift
 from tests.contract.test_one_file_each import CLIENT, FACTOR, KPI, SERVER_KIND
 from tests.topologies import server, topology
 
@@ -96,10 +96,12 @@ def test_a_running_campaign_goes_on_with_each(tmp_path: Path) -> None:
     pages = report_pages(tmp_path)
     assert "WS" in pages and "rack" in (tmp_path / "out/campaign.json").read_text()
 
-    for arguments, words in (
+    cases = (
         (("run", "--help"), ("rack", "Loss recovery by time", "quiche-narrow")),
         (("kpis", "--help"), ("bytes_per_packet", "Bytes of the server per packet of the server.")),
         (("survey", "--help"), ("server Ask every domain's server for its name",)),
-    ):
-        shown = " ".join(upshift(tmp_path, *arguments).stdout.split())
+    )
+    answers = several(tmp_path, *(arguments for arguments, _ in cases))
+    for (_, words), answer in zip(cases, answers, strict=True):
+        shown = " ".join(answer.stdout.split())
         assert all(word in shown for word in words), shown

@@ -13,8 +13,17 @@ import pytest
 
 from tests.lab.noise import BESIDE_OTHERS
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "test"
+THIS = Path(__file__).resolve()
+SCRIPT = THIS.parents[2] / "scripts" / "test"
 PROGRAMS = ("cargo", "pytest", "scripts/check")
+FILES = (
+    ("unit", "plain", ""),
+    ("unit", "long", "pytestmark = pytest.mark.thorough\n"),
+    ("lab", "counts", ""),
+    ("lab", "times", "@pytest.mark.measures\n"),
+    ("lab", "disturbed", "@pytest.mark.measures\n@pytest.mark.alone\n"),
+)
+"""Files of tests: folder, name and text."""
 
 
 class Checkout:
@@ -30,8 +39,12 @@ class Checkout:
             self.program(name if "/" in name else f"bin/{name}", "")
         (folder / "bin" / "id").write_text("#!/bin/bash\necho 0\n")
         (folder / "bin" / "id").chmod(0o755)
-        for name in ("bash", "dirname", "env", "mktemp", "rm"):
+        for name in ("bash", "dirname", "env", "grep", "mktemp", "rm"):
             (folder / "bin" / name).symlink_to(shutil.which(name) or name)
+        for kind in ("unit", "lab"):
+            (folder / "tests" / kind).mkdir(parents=True)
+        for kind, name, text in FILES:
+            (folder / "tests" / kind / f"test_{name}.py").write_text(text)
 
     def program(self, name: str, body: str) -> None:
         path = self.folder / name
@@ -63,14 +76,28 @@ def names(calls: list[str]) -> list[str]:
 def test_tiers_run_in_order_with_their_times(checkout: Checkout) -> None:
     done, calls = checkout.run()
     assert done.returncode == 0
-    assert names(calls) == ["pytest", "cargo", "cargo", "check", "cargo", "cargo", "pytest", "pytest", "pytest"]
-    assert "--collect-only" in calls[0]
-    assert ["--no-run" in calls[n] for n in (1, 2, 4, 5)] == [True, True, False, False]  # building is set-up
-    assert "-m not measures and (thorough or not unit) tests" in calls[6] and "-m measures and not alone" in calls[7]
-    assert calls[8].endswith(" -m alone")
-    assert all("--durations=10" in call for call in calls[6:])
+    compiled, calls = sorted(calls[:3]), calls[3:]  # side by side
+    assert names(compiled) == ["cargo", "cargo", "pytest"]
+    assert all("--no-run" in call for call in compiled[:2]) and "--collect-only" in compiled[2]
+    assert names(calls) == ["check", "cargo", "cargo", "pytest", "pytest", "pytest"]
+    assert not any("--no-run" in call for call in calls)  # building is set-up
+    beside = "-m not measures and (thorough or not unit) tests/contract tests/fleet tests/lab tests/unit/test_long.py"
+    assert calls[3].endswith(beside)
+    assert "tests/lab/test_disturbed.py tests/lab/test_times.py -m measures and not alone" in calls[4]
+    assert calls[5].endswith(" tests/lab/test_disturbed.py -m alone")
+    assert all("--durations=10" in call for call in calls[3:])
     times = done.stdout.partition("== Times\n")[2].splitlines()
     assert len(times) == 5 and all(re.fullmatch(r" +\d+ s  \w.*", line) for line in times)
+
+
+@pytest.mark.parametrize(("folder", "mark"), [("unit", "thorough"), ("lab", "measures"), ("lab", "alone")])
+def test_marks_stand_in_the_files_of_their_tests(folder: str, mark: str) -> None:
+    """By these words `scripts/test` chooses files: a mark that another file gave would leave its tests out."""
+    tests = SCRIPT.parents[1] / "tests"
+    marked = [path for path in tests.rglob("*.py") if f"mark.{mark}" in path.read_text(encoding="utf-8")]
+    ours = {path for path in marked if path.parent == tests / folder and path.name.startswith("test_")}
+    elsewhere = {"contract", "fleet"} if mark == "thorough" else set()
+    assert ours and all(path in ours or path.parent.name in elsewhere or path == THIS for path in marked)
 
 
 @pytest.mark.parametrize(("alone", "code"), [("exit 0", 0), ("exit 1", 1)])
@@ -84,9 +111,9 @@ def test_what_fails_beside_another_measurement_is_measured_alone(checkout: Check
     assert done.returncode == code
     (beside_others,) = (number for number, call in enumerate(calls) if " -n 4 " in call)
     again = calls[beside_others + 1 :]
-    assert again[0].endswith(" --last-failed") and [call.endswith(" -m alone") for call in again[1:]] == [True] * (
-        not code
-    )
+    files = "tests/lab/test_disturbed.py tests/lab/test_times.py"
+    assert again[0].endswith(f" {files} -m measures --last-failed")
+    assert [call.endswith(" -m alone") for call in again[1:]] == [True] * (not code)
     (noted,) = {word for call in calls[beside_others:] for word in call.split() if word.startswith("cache_dir=")}
     assert not Path(noted.removeprefix("cache_dir=")).exists()
 
@@ -94,7 +121,8 @@ def test_what_fails_beside_another_measurement_is_measured_alone(checkout: Check
 def test_it_ends_at_the_first_tier_that_fails(checkout: Checkout) -> None:
     checkout.program("scripts/check", "exit 3")
     done, calls = checkout.run()
-    assert done.returncode == 3 and names(calls) == ["pytest", "cargo", "cargo", "check"]
+    assert done.returncode == 3 and sorted(names(calls[:3])) == ["cargo", "cargo", "pytest"]
+    assert names(calls[3:]) == ["check"]
     assert done.stdout.splitlines()[-1].endswith("unit tests (failed)")
 
 
@@ -124,7 +152,8 @@ def test_an_ordinary_user_is_root_for_the_lab_only(checkout: Checkout) -> None:
     checkout.program("bin/sudo", 'exec "$@"')
     done, calls = checkout.run()
     assert done.returncode == 0, done.stderr
-    assert names(calls) == ["id", "pytest", *2 * ["cargo"], "check", *2 * ["cargo"], *4 * ["sudo", "pytest"]][:-1]
+    assert names(calls[:1]) == ["id"] and sorted(names(calls[1:4])) == ["cargo", "cargo", "pytest"]
+    assert names(calls[4:]) == ["check", *2 * ["cargo"], *4 * ["sudo", "pytest"]][:-1]
 
 
 def test_checkouts_that_share_cargos_cache_do_not_take_each_others_crates(tmp_path: Path) -> None:

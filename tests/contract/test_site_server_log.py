@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.conftest import HOST, free_port
+from tests.contract.conftest import HOST
+from tests.ports import free_port
 from vantage.programs import site_server
 
 SIZE = 40_000_000

@@ -151,7 +151,7 @@ def test_worker_processes_skip_the_same_tests(checkout: pytest.Pytester) -> None
     again.stdout.fnmatch_lines(["test_it.py::test_sweep * 8 * 8 * 0 * 0 *", "all * 11 * 10 * 0 * 1 *"])
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
+@cells("number", every=[signal.SIGKILL, signal.SIGINT], quick=[signal.SIGKILL], ids=lambda number: number.name)
 def test_a_kill_loses_the_test_in_progress_only(checkout: pytest.Pytester, number: signal.Signals) -> None:
     checkout.makepyfile(
         test_it="import pathlib, time\ndef test_first(): pass\n"

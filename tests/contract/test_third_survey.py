@@ -26,7 +26,7 @@ import pytest
 
 from core.domain import Target
 from core.files import store, targets
-from tests.contract._package_copy import copy_packages, upshift
+from tests.contract._package_copy import copy_packages, several, upshift
 from tests.journaled import surveyed
 
 FILE = Path(__file__).with_name("_server_survey.py")
@@ -123,13 +123,15 @@ def test_it_is_about_100_lines() -> None:
 
 
 def test_help_has_its_own_options_and_those_that_all_surveys_have(world: World) -> None:
-    listed = upshift(world.folder, "survey", "--help").stdout
-    assert "Ask every domain's server for its name" in listed
-    said = upshift(world.folder, "survey", "server", "--help").stdout
+    helped = ("survey", "--help"), ("survey", "server", "--help")
+    listed, server, refused = several(
+        world.folder, *helped, ("survey", "server", "none.csv", "-o", "x", "--contact", " ")
+    )
+    assert "Ask every domain's server for its name" in listed.stdout
+    said = server.stdout
     for option in ("--port", "--contact", "--ledger", "--shard", "--rate", "--opt-out", "--nameserver", "--json"):
         assert option in said
     assert "--targets-out" not in said and "--isolation" not in said, "it fills no column, and needs no kernel setting"
-    refused = upshift(world.folder, "survey", "server", "none.csv", "-o", "x", "--contact", " ")
     assert refused.returncode == 2 and "--contact" in refused.stderr
 
 
@@ -163,10 +165,11 @@ def test_records_figures_and_files(world: World, tmp_path: Path) -> None:
     assert all("net@uni.edu" in agent for _, _, agent in world.http.asked)
     assert not {"d9.nginx.example", "out.nginx.example"} & {host for _, host, _ in world.http.asked}
 
-    told = upshift(world.folder, "survey", "figures", str(out))
+    figures = ("survey", "figures", str(out))
+    told, as_csv = several(world.folder, figures, (*figures, "--csv"))
     assert told.returncode == 0, told.stderr
     assert "4 of 7 domains answered." in told.stdout and "Apache" in told.stdout and "google" in told.stdout
-    rows_csv = upshift(world.folder, "survey", "figures", str(out), "--csv").stdout.splitlines()
+    rows_csv = as_csv.stdout.splitlines()
     assert any(line.startswith("makes,domains that answered,nginx,1,4,0.25,") for line in rows_csv)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.lab._probe import Probe, get, probes
 from tests.topologies import server, topology
 from vantage.lab.lab import Lab, open_lab
 from vantage.server_kind import ServerRole
@@ -90,3 +91,21 @@ for _ in range(300):
 def test_a_connection_serves_hundreds_of_requests(lab: Lab, kind: str) -> None:
     """More than a buffer of requests: each must be read where it goes round the buffer's end, too."""
     lab.place("V").run([sys.executable, "-c", ONE_BY_ONE, f"www.{kind}.example"]).check(doing="asking")
+
+
+def test_smoltcp_has_addresses_that_are_not_its_nodes_kernels(lab: Lab) -> None:
+    """Another make of TCP, without TLS and QUIC."""
+    assert lab.plan.addresses["smoltcp"].ipv4 not in lab.place("smoltcp").run(["ip", "address"]).stdout
+    [target] = [target for target in lab.targets() if target.domain == "www.smoltcp.example"]
+    assert (target.url, target.quic) == ("http://www.smoltcp.example/a.bin", False)
+
+
+def test_smoltcp_starts_with_2048_bytes_at_any_segment_size(lab: Lab) -> None:
+    own = lab.plan.addresses["smoltcp"]
+    cells = [(target, mss) for target in (own.ipv4, own.ipv6) for mss in (64, 128, 536, 1200)]
+    asked = [Probe(target=target, request=get("/a.bin", "www.smoltcp.example"), mss=mss) for target, mss in cells]
+    for (target, mss), flight in zip(cells, probes(lab.place("V"), asked), strict=True):
+        assert flight.ended_s is not None and flight.more and not flight.reset, (target, mss, flight)
+        assert (flight.size, flight.largest) == (2048, mss), (target, mss, flight)
+    [path] = [path for path in lab.truth()["paths"] if path["domain"] == "www.smoltcp.example"]
+    assert (path["initial_window"], path["initial_window_unit"]) == (2048, "bytes")

@@ -1,6 +1,7 @@
 """The cloud that the tests of fleets run in is what it says: real hosts, real apt and SSH, and no way out.
 
 What the tests of fleets do themselves (install, lose power, compare a host with what it was) is for `make soak` here.
+At the end the quick cells of test_rights.py and test_hostile.py, as a cloud of their own would boot for each.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from core.errors import UsageError
 from tests.fleet import roots
 from tests.fleet.cloud import PREFIX, TOPOLOGY, Cloud, management_network, sweep
 from tests.fleet.host import LINKS, Host, cgroup_roots, differences
+from tests.fleet.hostile import QUICK
+from tests.fleet.test_hostile import check_liars
+from tests.fleet.test_rights import check_no_way_to_root
 from vantage.lab.topology_file import load_topology
 
 pytestmark = pytest.mark.fleet
@@ -220,3 +224,14 @@ def test_roots_that_cannot_be_had_are_one_sentence(suite: str, tmp_path: Path, m
     ):
         roots.root(suite)
     assert not list(tmp_path.rglob(f"{suite}-*[0-9a-f].tar"))
+
+
+@pytest.mark.timeout(1200)
+def test_a_unit_has_no_way_to_root(cloud: Cloud) -> None:
+    check_no_way_to_root(cloud.hosts["MUC"])
+
+
+@pytest.mark.timeout(900)
+def test_a_host_that_lies_harms_only_its_own_results(cloud: Cloud, tmp_path: Path) -> None:
+    """The last of this file: the hosts have other programs afterwards."""
+    check_liars(cloud, tmp_path, QUICK)

@@ -1,4 +1,7 @@
-"""Hosts that lie to `upshift fleet collect`: nothing of the control machine changes but their own results."""
+"""Hosts that lie to `upshift fleet collect`: nothing of the control machine changes but their own results.
+
+All lies in `make soak`; a few of them in tests/fleet/test_cloud.py, where hosts are up already.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,15 @@ from downloader.campaign.plan import PlannedRun
 from downloader.execution import snapshot
 from downloader.execution.journal import Journal
 from downloader.limits.captures import Settled
-from tests.cells import cells
 from tests.fleet.cloud import Cloud
 from tests.fleet.fleet import CAMPAIGN, NAME, verdicts
-from tests.fleet.hostile import HARMLESS, LIES, OTHER, QUICK, VICTIM, Results
+from tests.fleet.hostile import HARMLESS, LIES, OTHER, VICTIM, Results
 from tests.unit.test_downloader_journal import download
 from upshift.fleet_plan import needs, planned, write_own
 from vantage.fleet.collecting import Job, collect
 from vantage.fleet.inventory import open_fleet
 
-pytestmark = [pytest.mark.fleet, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.fleet, pytest.mark.soak, pytest.mark.timeout(900)]
 
 LIAR = "MUC"
 FIRST = 100
@@ -43,9 +45,8 @@ exec /usr/bin/rsync.real "$@"
 """
 
 
-@pytest.fixture(scope="module")
-def hosts(cloud: Cloud) -> Cloud:
-    """Two hosts with rsync; on that of the liars each vantage point may have an rsync of its own."""
+def prepare(cloud: Cloud) -> None:
+    """Gives the hosts rsync; on that of the liars each vantage point may have an rsync of its own."""
     for host in cloud.hosts.values():
         host.sh("apt-get update && apt-get install --yes rsync", timeout_s=120)
     liar = cloud.hosts[LIAR]
@@ -55,7 +56,6 @@ def hosts(cloud: Cloud) -> Cloud:
     liar.sh("echo MaxStartups 500 >> /etc/ssh/sshd_config; systemctl restart ssh")
     (liar.root / "usr/bin/rsync").write_text(DISPATCH)
     (liar.root / "usr/bin/rsync").chmod(0o755)
-    return cloud
 
 
 class Campaign:
@@ -63,8 +63,6 @@ class Campaign:
 
     def __init__(self, cloud: Cloud, folder: Path, lies: Sequence[str]) -> None:
         self.cloud, self.folder, self.into = cloud, folder, folder / "in" / "collected"
-        for host in cloud.hosts.values():
-            host.sh("rm -rf /srv/*")  # results of another cell's campaign
         self.liars = {f"L-{lie}": lie for lie in lies}
         names = [OTHER, *self.liars]
         target_files.write_rows(folder / "targets.csv", cloud.lab.targets()[:3])
@@ -158,13 +156,10 @@ def tree(folder: Path) -> dict[str, str]:
     return contents
 
 
-ALL = (*LIES, *HARMLESS)
-
-
-@pytest.mark.parametrize("cloud", [{LIAR: "bookworm", OTHER: "bookworm"}], indirect=True, ids=["bookworm"])
-@cells("lies", every=[QUICK, ALL], quick=[QUICK], ids=lambda lies: f"{len(lies)} lies")
-def test_a_host_that_lies_harms_only_its_own_results(hosts: Cloud, tmp_path: Path, lies: Sequence[str]) -> None:
-    fleet = Campaign(hosts, tmp_path, lies)
+def check_liars(cloud: Cloud, folder: Path, lies: Sequence[str]) -> None:
+    """Collects from a liar for each of these lies and from an honest host. Once for a cloud: it changes its hosts."""
+    prepare(cloud)
+    fleet = Campaign(cloud, folder, lies)
     for name in (OTHER, *fleet.liars):
         fleet.record(name, [0])
     fleet.collect_here()
@@ -172,7 +167,7 @@ def test_a_host_that_lies_harms_only_its_own_results(hosts: Cloud, tmp_path: Pat
         fleet.record(name, [1])
     for name, lie in fleet.liars.items():
         {**LIES, **HARMLESS}[lie](fleet.results(name))
-    before = tree(tmp_path)
+    before = tree(folder)
 
     code, faults, errors = fleet.collect()
 
@@ -184,7 +179,7 @@ def test_a_host_that_lies_harms_only_its_own_results(hosts: Cloud, tmp_path: Pat
         assert str(faults[name]).isprintable() and len(str(faults[name])) < 600, faults[name]
     own = [f"in/collected/{NAME}/.collect/{name}/" for name in (OTHER, *fleet.liars)]
     own += [f"in/collected/{NAME}/vantage/{name}/" for name in faults if name not in wrong]
-    after = tree(tmp_path)
+    after = tree(folder)
     changed = {path for path in {*before, *after} if before.get(path) != after.get(path)}
     assert {path for path in changed if not path.startswith(tuple(own))} == set()
     assert all(stat.S_IFMT(int(kind.split()[0], 8)) in (stat.S_IFREG, stat.S_IFDIR) for kind in after.values())
@@ -193,3 +188,8 @@ def test_a_host_that_lies_harms_only_its_own_results(hosts: Cloud, tmp_path: Pat
         assert (here / "journal.sqlite").read_bytes() == there.journal.read_bytes()
         captures = there.folder / "vantage" / name / "captures"
         assert tree(here / "captures") == tree(captures.resolve())
+
+
+@pytest.mark.parametrize("cloud", [{LIAR: "bookworm", OTHER: "bookworm"}], indirect=True, ids=["bookworm"])
+def test_a_host_that_lies_harms_only_its_own_results(cloud: Cloud, tmp_path: Path) -> None:
+    check_liars(cloud, tmp_path, (*LIES, *HARMLESS))

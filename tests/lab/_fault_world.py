@@ -22,9 +22,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from core.domain import Download, Superseded
 from core.files import store
+from tests import command
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MARK = "UPSHIFT_TEST_MARK"
@@ -104,17 +106,20 @@ class World:
             raise
         return Done(child.returncode, stdout, stderr)
 
+    def within(self, *arguments: str | Path) -> Done:
+        """As `upshift`, but within this process: for what it says and leaves, not for how it ends."""
+        environment = self.environment
+        with (
+            contextlib.chdir(self.folder),
+            mock.patch.dict(os.environ, environment),
+            mock.patch.object(tempfile, "tempdir", environment["TMPDIR"]),  # Python looks at TMPDIR once
+        ):
+            answer = command.upshift(*arguments)
+        return Done(answer.returncode, answer.stdout, answer.stderr)
+
     def processes(self) -> dict[int, str]:
         """Number -> command line of everything alive that these tests started, and that it started."""
-        mark = f"{MARK}={self.mark}".encode()
-        found: dict[int, str] = {}
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ").strip()
-            except OSError:
-                continue
-        return found
+        return started_with(f"{MARK}={self.mark}")
 
     def find(self, *words: str, timeout_s: float = 30.0) -> int:
         """The number of our process whose command line has all these words; waits for it."""
@@ -131,7 +136,7 @@ class World:
         """Takes all labs down, and asserts that nothing of ours is left anywhere."""
         down = self.upshift("lab", "down")
         assert down.returncode == 0, down.stderr
-        assert wait_until(lambda: not self.processes()), self.processes()
+        assert wait_until(lambda: not self.processes(), pause_s=0.1), self.processes()
         left = [str(path) for path in self.state.rglob("*") if path.name not in {"s", "tmp"}]
         assert not left, left
         for name in ("tmp", "s"):
@@ -161,12 +166,24 @@ class Done:
         return self.sentences[0]
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+def started_with(entry: str) -> dict[int, str]:
+    """Number -> command line of the processes that were given this entry of the environment; of one that is on its way
+    to exec(2) it is empty."""
+    found: dict[int, str] = {}
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if process.name.isdigit() and entry.encode() in (process / "environ").read_bytes().split(b"\0"):
+                found[int(process.name)] = (process / "cmdline").read_text().replace("\0", " ").strip()
+    return found
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0, *, pause_s: float = 0.02) -> bool:
+    """Whether it becomes true; a look that reads all processes takes some 10 ms itself: it is worth a longer pause."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():
             return True
-        time.sleep(0.02)
+        time.sleep(pause_s)
     return condition()
 
 

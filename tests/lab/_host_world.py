@@ -31,13 +31,14 @@ from vantage.host.place import HostPlace
 WANTED = [Sysctl(name="net.ipv4.tcp_sack", value="0"), Sysctl(name="net.ipv4.tcp_ecn", value="1"),
           Sysctl(name="net.ipv4.tcp_rmem", value="536870912", field=2), RouteAttribute(name="window", value="131072")]
 STATE = Path(sys.argv[1])
+os.environ["UPSHIFT_STATE_DIR"] = str(STATE)
 GET = "import sys, urllib.request as u; print(len(u.urlopen(sys.argv[1], timeout=10).read()))"
 TEXT = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=10).read().decode())"
 
 def place(**more):
     more.setdefault("allowed_prefixes", LAB_PREFIXES)
     more.setdefault("nameservers", ["198.18.1.1"])
-    return HostPlace("MUC", uplink="eth0", state=STATE, **more)
+    return HostPlace("MUC", uplink="eth0", **more)
 
 def python(where, code, *arguments):
     return where.run([sys.executable, "-c", code, *arguments])
@@ -142,7 +143,7 @@ class World:
         deadline = time.monotonic() + 30
         while self.guardians():
             assert time.monotonic() < deadline, "a guardian did not end"
-            time.sleep(0.02)
+            time.sleep(0.1)  # a look takes some 10 ms itself
 
     def close(self) -> None:
         for holder in self._holders:

@@ -18,7 +18,7 @@ from analysis.captures.limiter import Limiter
 from analysis.measures import dataset
 from analysis.measures.dataset import Record
 from core.domain import Download
-from tests.lab.campaigns import Silent
+from tests.campaigns import Silent
 from tests.topologies import server, topology
 from upshift.campaign import run_file
 from vantage.lab.lab import Lab

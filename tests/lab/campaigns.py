@@ -26,6 +26,7 @@ from analysis.measures import dataset
 from analysis.measures.dataset import Dataset, Record
 from core.domain import Download, Transport
 from core.system import process
+from tests.campaigns import Silent
 from tests.lab.noise import Noise, host_noise, measured
 from tests.plain_captures import plain
 from upshift.campaign import run_file
@@ -44,13 +45,6 @@ DROPPED = ("loss", "tail", "aqm")
 
 Key = tuple[str, str, int]
 """Transport, server address, local port: names a connection of a campaign."""
-
-
-class Silent:
-    """Progress for nobody."""
-
-    def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
-        pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import pytest
 from analysis.measures import dataset
 from analysis.measures.dataset import Dataset
 from core.domain import Download, Outcome
-from tests.lab.campaigns import Silent
+from tests.campaigns import Silent
 from tests.lab.noise import Noise, host_noise, measured
 from tests.topologies import server, topology
 from upshift.campaign import run_file

@@ -19,7 +19,8 @@ from analysis.measures.client_effect import Effect, client_effects
 from analysis.measures.limiters import limiter_of
 from analysis.measures.rows import Metric
 from core.domain import Comparison, Outcome, Role
-from tests.lab.campaigns import ALL, Measured, Silent, open_bench
+from tests.campaigns import Silent
+from tests.lab.campaigns import ALL, Measured, open_bench
 from tests.lab.noise import host_noise, measured
 from tests.lab.test_nginx_http3 import need_nginx
 from tests.topologies import server, topology

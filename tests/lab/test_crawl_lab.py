@@ -21,10 +21,10 @@ from core.domain import Target
 from core.files import store
 from core.system.process import Child
 from tests.cells import Repeats
+from tests.lab._sites import LoggedRequest, logged_requests, planted_sites
 from vantage.lab.files import write_files
 from vantage.lab.lab import Lab, open_lab
 from vantage.lab.site_kinds import MB
-from vantage.lab.sites import LoggedRequest
 
 pytestmark = pytest.mark.lab
 
@@ -116,11 +116,11 @@ def crawled(lab_host: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         began = time.monotonic()
         finish(start(lab, source, folder / "o.parquet", "--ledger", str(folder / "l.sqlite")), folder / "o.parquet")
         wall_s = time.monotonic() - began
-        yield Crawled(lab=lab, top_list=source, out=folder / "o.parquet", access=lab.access(), wall_s=wall_s)
+        yield Crawled(lab=lab, top_list=source, out=folder / "o.parquet", access=logged_requests(lab), wall_s=wall_s)
 
 
 def test_every_planted_file_is_found_and_nothing_else(crawled: Crawled) -> None:
-    planted = crawled.lab.sites()
+    planted = planted_sites(crawled.lab.topology)
     assert len(planted) >= 300
     assert {site.kind for site in planted} == set(crawled.lab.topology.site_kinds)
     found = crawled.targets
@@ -148,7 +148,7 @@ def test_each_target_is_at_the_address_of_its_server(crawled: Crawled) -> None:
 
 def of_kind(crawled: Crawled, kind: str) -> dict[str, list[LoggedRequest]]:
     """Host -> its requests."""
-    domains = {site.domain for site in crawled.lab.sites() if site.kind == kind}
+    domains = {site.domain for site in planted_sites(crawled.lab.topology) if site.kind == kind}
     found: dict[str, list[LoggedRequest]] = {domain: [] for domain in domains}
     for access in crawled.access:
         if access.host in found:
@@ -179,7 +179,7 @@ def test_every_request_says_who_asks(crawled: Crawled) -> None:
 
 
 def test_nobody_was_asked_who_must_not_be(crawled: Crawled) -> None:
-    planted = {site.domain for site in crawled.lab.sites()}
+    planted = {site.domain for site in planted_sites(crawled.lab.topology)}
     strangers = {access.host for access in crawled.access} - planted
     assert strangers == {f"www.{domain}" for domain in of_kind(crawled, "www")}  # not files., not inside.
     silent = ("wrong_certificate", "private_address", "unresolvable")
@@ -249,7 +249,7 @@ def test_killed_again_and_again_no_finished_domain_is_fetched_again(
             time.sleep(chance.random() * 0.2)
             assert child.returncode is None, "it ended before it was killed"
             child.stop(signal.SIGKILL)
-        again = {access.host for access in crawled.lab.access() if access.at > began} & set(done)
+        again = {access.host for access in logged_requests(crawled.lab) if access.at > began} & set(done)
         assert not again
         growth.append(len(done_in(ledger)) - len(done))
         done = done_in(ledger)
@@ -257,7 +257,7 @@ def test_killed_again_and_again_no_finished_domain_is_fetched_again(
     assert len(done) < len(names)
     began = time.time()
     finish(start(crawled.lab, source, out, "--ledger", str(ledger)), out)
-    assert not {access.host for access in crawled.lab.access() if access.at > began} & set(done)
+    assert not {access.host for access in logged_requests(crawled.lab) if access.at > began} & set(done)
     assert done_in(ledger) == {name: outcome for name, outcome in whole_outcomes(crawled).items() if name in set(names)}
     whole = {name: target for name, target in crawled.targets.items() if name in set(names)}
     assert known(read_targets(out).values()) == known(whole.values())

@@ -18,10 +18,10 @@ from core.domain import PageObject
 from core.files import store
 from survey.objects import LINES, figures
 from tests.cells import Repeats
+from tests.lab._sites import LoggedRequest, logged_requests
 from vantage.lab.files import write_files
 from vantage.lab.lab import open_lab
 from vantage.lab.site_kinds import page
-from vantage.lab.sites import LoggedRequest
 
 pytestmark = pytest.mark.lab
 
@@ -81,7 +81,7 @@ def crawled(lab_host: Path, tmp_path_factory: pytest.TempPathFactory, repeats: R
         done = lab.place("V").run([*program, *options, "--ca", str(lab.ca_file)], timeout_s=120)
         print(f"crawled in {time.monotonic() - began:.1f} s")
         assert done.returncode == 0, done.stderr
-        yield Crawled(rows=store.read_rows(out, "objects", PageObject), access=lab.access(), planted=planted)
+        yield Crawled(rows=store.read_rows(out, "objects", PageObject), access=logged_requests(lab), planted=planted)
 
 
 def test_each_size_and_each_share_is_what_was_planted(crawled: Crawled) -> None:

@@ -31,12 +31,12 @@ from downloader.limits import captures
 from downloader.limits.budget import Spent
 from downloader.limits.captures import pack
 from downloader.limits.disk import FolderDisk
-from tests.campaigns import run_in
+from tests.campaigns import Silent, run_in
 from tests.cells import Repeats
 from tests.inspected import kpi_rows
 from tests.journaled import recorded, superseded
 from tests.lab.noise import TOO_NOISY
-from tests.lab.test_download_run import Silent, World, all_clients, campaign, world
+from tests.lab.test_download_run import World, all_clients, campaign, world
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("root")]
 

@@ -14,7 +14,7 @@ from core.system import process
 from downloader import clients, factors
 from downloader.campaign.campaign import from_document
 from downloader.execution.run import RunSummary
-from tests.campaigns import run_in
+from tests.campaigns import Silent, run_in
 from tests.cells import Repeats
 from tests.configurations import over_tcp
 from tests.journaled import recorded
@@ -24,11 +24,6 @@ from vantage.lab.lab import Lab
 pytestmark = pytest.mark.lab
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-
-
-class Silent:
-    def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
-        pass
 
 
 def run(lab: Lab, document: dict[str, object], targets: list[Target], out: Path) -> tuple[RunSummary, list[Download]]:

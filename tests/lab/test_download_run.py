@@ -12,8 +12,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from downloader import clients
 from downloader.campaign.campaign import Campaign, from_document
 from downloader.execution import calls
 from downloader.execution.run import RunSummary
-from tests.campaigns import run_in
+from tests.campaigns import Silent, run_in
 from tests.cells import Repeats
 from tests.journaled import recorded, superseded
 from tests.lab import _loopback as loopback
@@ -44,16 +44,6 @@ pytestmark = [
 
 HERE = Path(__file__).parent
 SIZE = 200_000
-
-
-class Silent:
-    """Progress that only remembers."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, int, int, int, str]] = []
-
-    def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
-        self.seen.append((task, done, total, failed, note))
 
 
 @dataclass
@@ -80,8 +70,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @contextmanager
-def open_world(folder: Path, namespace: str) -> Iterator[World]:
-    """A namespace with a web server and a DNS server on its loopback."""
+def open_world(
+    folder: Path, namespace: str, *, site: str | None = None, programs: Sequence[Sequence[str]] = ()
+) -> Iterator[World]:
+    """A namespace with a web server and a DNS server on its loopback.
+
+    Args:
+        site: what the web server does, in the words of a Caddyfile; None: it has the files of `www`.
+        programs: run there besides, and say `ready`; the certificate is in `folder`.
+    """
+    site = site or f" root * {folder}/www\n redir /moved /file\n file_server\n"
     process.run(["ip", "netns", "add", namespace]).check(doing="making a namespace")
     try:
         inside = ["nsenter", f"--net=/run/netns/{namespace}"]
@@ -97,16 +95,16 @@ def open_world(folder: Path, namespace: str) -> Iterator[World]:
         (folder / "Caddyfile").write_text(
             "{\n admin off\n auto_https off\n servers {\n protocols h1 h2 h3\n }\n}\n"
             f"https://*.example:4430 {{\n bind 127.0.0.1\n tls {folder}/cert.pem {folder}/key.pem\n"
-            f" root * {folder}/www\n redir /moved /file\n file_server\n}}\n"
+            f"{site}}}\n"
         )
         env = {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
         caddy = ["caddy", "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
         dns = [sys.executable, str(HERE / "_dns_server.py")]
-        with (
-            process.start(caddy, prefix=inside, stderr=folder / "caddy.log", env=env),
-            process.start(dns, prefix=inside, stdout=True) as resolver,
-        ):
-            assert resolver.stdout is not None and resolver.stdout.readline() == "ready\n"
+        with ExitStack() as stack:
+            stack.enter_context(process.start(caddy, prefix=inside, stderr=folder / "caddy.log", env=env))
+            for argv in (dns, *programs):
+                child = stack.enter_context(process.start(argv, prefix=inside, stdout=True))
+                assert child.stdout is not None and child.stdout.readline() == "ready\n"
             until = time.monotonic() + 20
             while process.run([*inside, "ss", "-Hltun", "sport = :4430"]).stdout.count("\n") < 2:  # TCP and UDP
                 assert time.monotonic() < until, (folder / "caddy.log").read_text()

@@ -134,7 +134,7 @@ def out(world: Any) -> Iterator[Path]:
 def test_a_broken_campaign_file(world: Any, out: Path, fault: str) -> None:
     text, said = FILES[fault]
     world.write("c.toml", text.replace("LAB", str(world.folder / "tiny.toml")))
-    done = world.upshift("run", "c.toml", "--out", out)
+    done = world.within("run", "c.toml", "--out", out)
     assert re.search(said, done.sentence()), done.stderr
     assert done.stderr.count("\n") == 1, "told before a lab is built"
 
@@ -145,7 +145,7 @@ def test_a_broken_target_list(world: Any, out: Path, fault: str) -> None:
     world.write("c.toml", CSV.replace("LAB", str(world.folder / "tiny.toml")))
     table = world.write("t.csv", text)
     try:
-        done = world.upshift("run", "c.toml", "--out", out)
+        done = world.within("run", "c.toml", "--out", out)
     finally:
         table.unlink()
     assert re.search(said, done.sentence()), done.stderr
@@ -164,7 +164,7 @@ def test_a_broken_target_list(world: Any, out: Path, fault: str) -> None:
 )
 def test_wrong_arguments(world: Any, out: Path, arguments: list[str], said: str) -> None:
     world.campaign(world.folder / "tiny.toml")
-    sentence = world.upshift("run", *arguments, "--out", out).sentence()
+    sentence = world.within("run", *arguments, "--out", out).sentence()
     assert re.search(said, sentence), sentence
 
 
@@ -172,7 +172,7 @@ def test_an_out_that_cannot_be_written(world: Any, out: Path) -> None:
     world.campaign(world.folder / "tiny.toml")
     before = (world.folder / "c.toml").read_bytes()
     for where in ("c.toml", "/proc/out"):
-        sentence = world.upshift("run", "c.toml", "--out", where).sentence()
+        sentence = world.within("run", "c.toml", "--out", where).sentence()
         assert where in sentence and "; use another --out" in sentence, sentence
     assert (world.folder / "c.toml").read_bytes() == before
 

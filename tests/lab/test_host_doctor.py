@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from core.files.ladder import MET_SHARE, PacketForm
+from core.system.process import module_environment
 from core.terminal import show_progress
 from downloader import clients
 from tests.lab.noise import host_noise
 from vantage.doctor import calibrate
 from vantage.doctor import checks as doctor
 from vantage.doctor.gather import gather
-from vantage.host.undo_log import module_environment
 
 pytestmark = pytest.mark.lab
 
@@ -35,8 +35,15 @@ def run_doctor(state: Path, *arguments: str, prefix: tuple[str, ...] = ()) -> su
     return subprocess.run(argv, capture_output=True, text=True, env=env, timeout=120)
 
 
-def test_the_document_and_the_exit_code_agree(tmp_path: Path) -> None:
-    done = run_doctor(tmp_path, "--quick", "--json", "--out", str(tmp_path / "not" / "there"))
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A state folder that was empty, and what the command said of the host."""
+    state = tmp_path_factory.mktemp("empty")
+    return state, run_doctor(state, "--quick", "--json", "--out", str(state / "not" / "there"))
+
+
+def test_the_document_and_the_exit_code_agree(first: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    state, done = first
     document = json.loads(done.stdout)
     assert document["schema"] == 2 and document["ceilings"] is None
     assert done.returncode == (0 if document["lab_can_run"] else 1)
@@ -45,7 +52,7 @@ def test_the_document_and_the_exit_code_agree(tmp_path: Path) -> None:
     assert {f"server {name}" for name in ("caddy", "nginx", "quiche")} <= names
     assert {"namespaces", "TUN devices", "captures", "NAT", "raw sockets", "window scale", "leftovers"} <= names
     assert not [f for f in document["findings"] if f["status"] == "cannot" and not f["remedy"]]
-    assert (tmp_path / "host").exists() is False  # looking leaves nothing
+    assert (state / "host").exists() is False  # looking leaves nothing
 
 
 def test_a_campaign_has_a_verdict_of_its_own(tmp_path: Path) -> None:
@@ -60,12 +67,14 @@ def test_a_campaign_has_a_verdict_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("root")
-@pytest.mark.parametrize(("prefix", "status"), [((), "ok"), (("setpriv", "--bounding-set=-sys_admin"), "warn")])
-def test_rights_are_those_that_a_campaign_asks_for(tmp_path: Path, prefix: tuple[str, ...], status: str) -> None:
+def test_rights_are_those_that_a_campaign_asks_for(
+    first: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
     """Root of a container may lack some, and the service of a vantage point has them without being root."""
-    document = json.loads(run_doctor(tmp_path, "--quick", "--json", prefix=prefix).stdout)
-    [finding] = [finding for finding in document["findings"] if finding["name"] == "rights"]
-    assert finding["status"] == status
+    lacking = run_doctor(tmp_path, "--quick", "--json", prefix=("setpriv", "--bounding-set=-sys_admin"))
+    for done, status in ((first[1], "ok"), (lacking, "warn")):
+        [finding] = [entry for entry in json.loads(done.stdout)["findings"] if entry["name"] == "rights"]
+        assert finding["status"] == status
 
 
 def test_a_table_for_people(tmp_path: Path) -> None:
@@ -152,8 +161,10 @@ def test_the_calibration_is_kept_and_goes_stale(
     assert finding["remedy"] == "run: upshift doctor --calibrate"
 
 
-def test_without_ceilings_the_doctor_says_how_to_get_them(tmp_path: Path) -> None:
-    said = json.loads(run_doctor(tmp_path, "--quick", "--json").stdout)
+def test_without_ceilings_the_doctor_says_how_to_get_them(
+    first: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    said = json.loads(first[1].stdout)
     [finding] = [entry for entry in said["findings"] if entry["name"] == "client ceilings"]
     assert f"{', '.join(clients.ALL)} (not calibrated)" in finding["says"]
     refused = run_doctor(tmp_path, "--ceilings")

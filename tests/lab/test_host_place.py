@@ -311,7 +311,6 @@ def test_a_host_without_ipv6_is_refused_where_servers_are_contacted_over_it(worl
         from downloader.campaign.campaign import from_document
         from upshift.campaign import _host_place
         from upshift.commands.survey import place_for
-        os.environ["UPSHIFT_STATE_DIR"] = str(STATE)
         os.environ["UPSHIFT_ALLOWED_PREFIXES"] = ",".join(map(str, LAB_PREFIXES))
         for isolation in ("netns", "host"):
             fields = {"name": "x", "targets": "t.csv", "contact": "a@upshift.test", "isolation": isolation,
@@ -567,7 +566,7 @@ def test_bad_wishes_are_one_sentence_and_change_nothing(world: World) -> None:
                 print(error.sentence())
         for name in ("nothing0", "lo"):
             try:
-                HostPlace("MUC", uplink=name, nameservers=["198.18.1.1"], state=STATE)
+                HostPlace("MUC", uplink=name, nameservers=["198.18.1.1"])
             except UpshiftError as error:
                 print(error.sentence())
         with place() as here:

@@ -127,7 +127,7 @@ def test_the_host_is_as_before_within_10_s(host: Host, isolation: str, hit: str,
             restore = ("doctor", "--restore", "--quick")
             host.world.upshift(*restore).communicate(timeout=60)
         _, said = child.communicate(timeout=60)
-        assert wait_until(lambda: not host.world.guardians() and not host.world.changes(before), 60)
+        assert wait_until(lambda: not host.world.guardians() and not host.world.changes(before), 60, pause_s=0.1)
         took = time.monotonic() - began
     finally:
         send([child.pid], signal.SIGKILL)
@@ -174,7 +174,7 @@ def test_a_terminal_that_is_closed(host: Host) -> None:
         terminal.kill()
         terminal.wait()
     assert wait_until(lambda: start_time_ticks(runner) != started, WITHIN_S)
-    assert wait_until(lambda: not host.world.guardians() and not host.world.changes(before), 30)
+    assert wait_until(lambda: not host.world.guardians() and not host.world.changes(before), 30, pause_s=0.1)
     assert time.monotonic() - began <= WITHIN_S
     assert host.activity() == ("stopped", "SIGHUP")
     assert host.journal()[1] == 1
@@ -211,8 +211,28 @@ def scrape(path: Path) -> dict[tuple[str, ...], float]:
     }
 
 
+@contextlib.contextmanager
+def watching(host: Host) -> Iterator[subprocess.Popen[str]]:
+    """`upshift status --watch` in a terminal."""
+    command = shlex.join([sys.executable, "-m", "upshift", "status", str(host.out), "--watch"])
+    watched = subprocess.Popen(
+        ["script", "--quiet", "--return", "--command", command, "/dev/null"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+        text=True,
+    )
+    try:
+        yield watched
+    finally:
+        watched.kill()
+        watched.communicate()
+
+
 def test_pause_resume_stop_and_until(host: Host, manager: tuple[socket.socket, dict[str, str]]) -> None:
-    """Asked from another session, outside the pretend host; each request lets the measurement run end first."""
+    """Asked from another session, outside the pretend host; each request lets the measurement run end first. What
+    watches the status meanwhile ends with the campaign.
+    """
     planned = host.campaign("netns", iterations=30)
     server, unit = manager
     socket_file = Path(unit["NOTIFY_SOCKET"]).with_name("metrics")
@@ -249,8 +269,14 @@ def test_pause_resume_stop_and_until(host: Host, manager: tuple[socket.socket, d
         assert "c: paused (upshift pause at " in told.stdout and f"{recorded} of {planned}" in told.stdout
         assert host.ask("resume", host.out).stdout == f"{host.out}: goes on\n"
         assert wait_until(lambda: host.journal()[0] > recorded, 60)
-        stopped = host.ask("stop", host.out, "--wait", "60")
-        assert (stopped.returncode, stopped.stdout) == (0, f"{host.out}: stopped\n")
+        with watching(host) as watched:
+            time.sleep(4.5)  # it looks every two seconds
+            stopped = host.ask("stop", host.out, "--wait", "60")
+            assert (stopped.returncode, stopped.stdout) == (0, f"{host.out}: stopped\n")
+            shown, _ = watched.communicate(timeout=120)
+        assert watched.returncode == 0
+        assert shown.count("c: running (") >= 2 and "\x1b[" in shown, "it is refreshed in place"
+        assert "c: stopped (upshift stop)" in shown
         _, said = child.communicate(timeout=30)
         assert child.returncode == 130 and "stopped (upshift stop); " in said and "to resume: " in said
         assert f"for tables of what is recorded: upshift inspect {host.out}" in said
@@ -282,29 +308,3 @@ def test_until(host: Host) -> None:
     recorded, interrupted, _ = host.journal()
     assert 3 <= recorded < planned and recorded % 3 == 0
     assert interrupted == 0
-
-
-def test_status_watch_in_a_terminal(host: Host) -> None:
-    """It is refreshed in place, and ends with the campaign."""
-    host.campaign("netns", iterations=30)
-    child = host.run()
-    try:
-        assert wait_until(host.downloading, 60)
-        command = shlex.join([sys.executable, "-m", "upshift", "status", str(host.out), "--watch"])
-        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-        watched = subprocess.Popen(
-            ["script", "--quiet", "--return", "--command", command, "/dev/null"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            env=environment,
-            text=True,
-        )
-        time.sleep(4.5)  # it looks every two seconds
-        assert host.ask("stop", host.out).returncode == 0
-        shown, _ = watched.communicate(timeout=120)
-    finally:
-        child.kill()
-        child.communicate()
-    assert watched.returncode == 0
-    assert shown.count("c: running (") >= 2 and "\x1b[" in shown
-    assert "c: stopped (upshift stop)" in shown

@@ -12,8 +12,9 @@ import pytest
 
 from analysis import api
 from core.domain import Failure, Outcome, TreatmentReason
+from tests.campaigns import Silent
 from tests.cells import Repeats, cells
-from tests.lab.campaigns import Measured, Silent, open_bench
+from tests.lab.campaigns import Measured, open_bench
 from tests.lab.noise import host_noise, measured
 from tests.topologies import server, topology
 from upshift.campaign import run_file

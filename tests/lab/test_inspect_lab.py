@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.inspected import inspect_elsewhere, kpi_rows
+from tests.inspected import contents, inspect_elsewhere, kpi_rows
 from tests.lab import _fault_world as faults
 from tests.topologies import server, topology
 
@@ -29,10 +29,6 @@ def world(lab_host: Path, tmp_path: Path) -> Iterator[Any]:
     made.clean()
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in TABLES}
-
-
 def recorded_captures(out: Path) -> list[Path]:
     """Those that rows of `downloads` name. Attempts that a busy host made void have captures too, and no such row."""
     return sorted({out / row.capture for row in faults.rows(out) if row.capture})
@@ -45,13 +41,13 @@ def test_a_finished_campaign(world: Any) -> None:
     found = faults.summary(first)["inspection"]
     assert (found["downloads"], found["kpis"], found["lost"]) == (PLANNED, PLANNED, [])
     assert found["proven"] + found["refuted"] == PLANNED, "every download is judged"
-    before = contents(out)
+    before = contents(out, TABLES)
 
     copy = world.folder / "copy"
     shutil.copytree(out, copy, ignore=shutil.ignore_patterns("*.parquet", "*.json"))
     done = inspect_elsewhere(copy)
     assert done.returncode == 0, done.stderr
-    assert contents(copy) == before
+    assert contents(copy, TABLES) == before
 
     # As reported: the same command, once the captures had gone, took the KPIs away and ended with 0.
     first_capture, *gone = recorded_captures(out)
@@ -63,11 +59,11 @@ def test_a_finished_campaign(world: Any) -> None:
         (("inspect", "out"), 0),
         (("inspect", "--again", "out"), 1),
     ):
-        again = world.upshift(*command)
+        again = world.within(*command)
         assert again.returncode == code and "Traceback" not in again.stderr, again.stderr
         assert all((f"{path.name}: the capture is missing" in again.stderr) == (code == 1) for path in gone)
-        assert contents(out) == before
+        assert contents(out, TABLES) == before
     first_capture.write_bytes(b"")
-    assert world.upshift("inspect", "--again", "out").returncode == 1
-    assert contents(out) == before
+    assert world.within("inspect", "--again", "out").returncode == 1
+    assert contents(out, TABLES) == before
     assert kpi_rows(out) == PLANNED

@@ -69,10 +69,11 @@ def journaled(path: Path) -> int:
 
 @cells("size_k", every=[64, 440], quick=[64])
 def test_a_full_disk(world: Any, inside: list[str], size_k: int, tmp_path: Path) -> None:
-    """The disk is full at the start, or fills up in the middle of the campaign."""
+    """The disk is full at the start, or fills up in the middle of the campaign; then while its tables are written."""
     disk = world.folder / "disk"
+    command = ("run", world.folder / "c.toml", "--out", disk / "out")
     resize(inside, disk, f"{size_k}k")
-    done = world.upshift("run", world.folder / "c.toml", "--out", disk / "out", prefix=inside)
+    done = world.upshift(*command, prefix=inside)
     sentence = done.sentence(code=75)
     assert re.search(r"disk is full|no space left|No space left", sentence), sentence
     assert "; " in sentence and "run the same command again" in sentence, sentence
@@ -81,7 +82,7 @@ def test_a_full_disk(world: Any, inside: list[str], size_k: int, tmp_path: Path)
     if not began:
         assert f"out: the disk is full: 65.5 kB are free on {disk}, and the campaign's journals need 67" in sentence
         assert "; free some space there or use another --out, then" in sentence
-    again = world.upshift("run", world.folder / "c.toml", "--out", disk / "out", prefix=inside)
+    again = world.upshift(*command, prefix=inside)
     again.sentence(code=75)
     copy = tmp_path / "copy"
     if began:
@@ -91,19 +92,18 @@ def test_a_full_disk(world: Any, inside: list[str], size_k: int, tmp_path: Path)
     print(f"{size_k} kB: {recorded} of 24 recorded; {sentence}")
     assert recorded % 4 == 0, "measurement runs are recorded whole"
     resize(inside, disk, "64m")
-    finished = world.upshift("run", world.folder / "c.toml", "--out", disk / "out", "--json", prefix=inside)
+    finished = world.upshift(*command, "--json", prefix=inside)
     assert finished.returncode == 0, finished.stderr
     whole = tmp_path / "whole"
     subprocess.run([*inside, "cp", "-r", str(disk / "out"), str(whole)], check=True)
     rows = faults.assert_each_once(whole, 24)
     assert all(row.outcome == "ok" for row in rows)
+    check_room_for_tables(world, inside, command, tmp_path / "tables")
 
 
-def test_a_disk_that_fills_up_while_tables_are_written(world: Any, inside: list[str], tmp_path: Path) -> None:
+def check_room_for_tables(world: Any, inside: list[str], command: tuple[str | Path, ...], copy: Path) -> None:
+    """The disk of a finished campaign fills up while its tables are written again."""
     disk = world.folder / "disk"
-    command = ("run", world.folder / "c.toml", "--out", disk / "out")
-    resize(inside, disk, "64m")
-    assert world.upshift(*command, prefix=inside).returncode == 0
     tables = [str(disk / "out" / name) for name in ("downloads.parquet", "superseded.parquet")]
     subprocess.run([*inside, "rm", *tables], check=True)
     used = subprocess.run([*inside, "df", "--output=used", str(disk)], capture_output=True, text=True, check=True)
@@ -112,8 +112,8 @@ def test_a_disk_that_fills_up_while_tables_are_written(world: Any, inside: list[
     assert re.search(r"[Nn]o space left|disk is full", sentence) and "run the same command again" in sentence, sentence
     resize(inside, disk, "64m")
     assert world.upshift(*command, prefix=inside).returncode == 0
-    subprocess.run([*inside, "cp", "-r", str(disk / "out"), str(tmp_path / "whole")], check=True)
-    faults.assert_each_once(tmp_path / "whole", 24)
+    subprocess.run([*inside, "cp", "-r", str(disk / "out"), str(copy)], check=True)
+    faults.assert_each_once(copy, 24)
 
 
 def test_a_full_disk_of_the_records_of_changes(world: Any, inside: list[str]) -> None:

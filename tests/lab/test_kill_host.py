@@ -17,14 +17,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from core.domain import Failure
 from core.files.journal import open_journals
 from tests.cells import Repeats, cells
-from tests.lab._fault_world import wait_until
+from tests.lab._fault_world import started_with, wait_until
 from tests.lab._host_campaign import Host, open_host
 from tests.lab.test_kill_run import SEED, part_of, victims
 
@@ -42,13 +41,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 def processes(host: Host) -> dict[int, str]:
     """Number -> command line of the campaign's processes, those on their way to exec(2) left out."""
-    mark, found = f"UPSHIFT_STATE_DIR={host.world.state}".encode(), dict[int, str]()
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
-                line = (entry / "cmdline").read_text().replace("\0", " ").strip()
-                found |= {int(entry.name): line} if line else {}
-    return found
+    return {pid: line for pid, line in started_with(f"UPSHIFT_STATE_DIR={host.world.state}").items() if line}
 
 
 @cells("isolation", every=["netns", "host"], quick=["netns"])
@@ -91,7 +84,7 @@ def test_any_part_is_killed_at_a_random_moment(host: Host, isolation: str, cell:
         each_once(host, planned)
         print(f"{isolation}, seed {seed}: {hits.total()} kills in {commands} commands: {dict(hits)}")
         host.world.upshift("doctor", "--restore", "--quick").communicate(timeout=60)
-        assert wait_until(lambda: not processes(host) and not host.world.changes(before), 30), (
+        assert wait_until(lambda: not processes(host) and not host.world.changes(before), 30, pause_s=0.1), (
             processes(host),
             host.world.changes(before),
         )

@@ -18,8 +18,9 @@ from pathlib import Path
 import pytest
 
 from core.system import process
+from tests import command
+from tests.campaigns import Silent
 from tests.cells import cells
-from tests.lab.campaigns import Silent
 from tests.lab.noise import has_device, measured
 from tests.topologies import MINI, server, topology
 from upshift.campaign import run_file
@@ -185,7 +186,8 @@ def test_a_campaign_records_it_and_the_report_shows_it(mini: Path) -> None:
     environment = json.loads((out / "environment.json").read_text(encoding="utf-8"))
     assert environment["vantage_points"]["V"]["timing"]["cpus_awake"] == asleep
     assert json.loads((out / "lab.json").read_text(encoding="utf-8"))["timing"]["cpus_awake"] == asleep
-    process.run([UPSHIFT, "report", str(out)]).check(doing="reporting")
+    reported = command.upshift("report", out)
+    assert reported.returncode == 0, reported.stderr
     page = (out / "report" / "index.html").read_text(encoding="utf-8")
     assert "timing" in page and "as requested" in page
 

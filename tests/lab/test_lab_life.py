@@ -17,6 +17,7 @@ import pytest
 from core.errors import LabError, PlaceError
 from core.files import disk
 from core.system.process import start_time_ticks
+from tests import command
 from tests.cells import cells
 from tests.lab._fault_world import wait_until
 from tests.topologies import MINI
@@ -70,18 +71,18 @@ def test_up_exec_down_by_the_command_line(mini: Path) -> None:
     done = upshift("lab", "up", str(mini), "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["status"] == "ready"
-    again = upshift("lab", "up", str(mini))
-    assert again.returncode == 75
-    assert again.stderr.startswith(f"upshift: a lab named {name} is already up")
+    refused = command.upshift("lab", "up", str(mini))
+    assert refused.returncode == 75
+    assert refused.stderr.startswith(f"upshift: a lab named {name} is already up")
     said = upshift("lab", "exec", "V", "--lab", name, "--", "sh", "-c", "curl -s https://www.mini.example; pwd; exit 7")
     assert said.returncode == 7
     assert "/a.bin" in said.stdout
     assert said.stdout.splitlines()[-1] == str(Path.cwd())
-    wrong = upshift("lab", "exec", "W", "--lab", name, "--", "true")
+    wrong = command.upshift("lab", "exec", "W", "--lab", name, "--", "true")
     assert wrong.returncode == 2
     assert "no node 'W'" in wrong.stderr
     assert upshift("lab", "down", name).stdout == f"Removed: {name}.\n"
-    again = upshift("lab", "down", name)  # a lab that tests share may be up
+    again = command.upshift("lab", "down", name)  # a lab that tests share may be up
     assert again.stdout == "No lab to remove.\n" or f"no lab named {name} is up; labs that are up: " in again.stderr
     assert not remains(name)
 

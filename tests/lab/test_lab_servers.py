@@ -1,4 +1,4 @@
-"""What a lab serves: DNS, files, caches, faults, kernel settings, and no way out."""
+"""What a lab serves: DNS, files, caches, faults, kernel settings, addresses of probers, and no way out."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from core.domain import RouteAttribute, Sysctl
-from core.errors import PlaceError, ReachError
+from core.domain import RouteAttribute, Sysctl, Target
+from core.errors import LabError, PlaceError, ReachError
+from core.files import store
 from core.reach import check_address
+from survey.options.record import OptionsRecord
+from tests.lab._probe import Probe, probes
 from vantage.lab.lab import Lab, open_lab
 from vantage.lab.place import LabPlace
 
@@ -203,3 +206,47 @@ def test_targets_and_truth_agree(small_lab: Lab) -> None:
     assert truth["www.near.example"]["clean"]
     assert not truth["www.lossy.example"]["clean"]
     assert truth["www.edge.example"]["edge"]
+
+
+def test_no_kernel_has_a_probers_address_and_none_answers_for_it(small_lab: Lab, muc: LabPlace) -> None:
+    """It is routed to its vantage point."""
+    prober = muc.prober()
+    assert small_lab.truth()["probers"] == {"MUC": {"ipv4": prober.ipv4, "ipv6": prober.ipv6}}
+    held = muc.run(["ip", "-oneline", "address"]).stdout
+    assert f"{prober.ipv4}/" not in held and f"{prober.ipv6}/" not in held
+    assert (prober.device, prober.neighbour, prober.ports) == ("tun0", None, None)
+    own = small_lab.plan.addresses["akamai-1"]
+    for flight in probes(muc, [Probe(target=at, port=443, request="", end_s=1.5) for at in (own.ipv4, own.ipv6)]):
+        # The server waits for a ClientHello: its SYN-ACK came once, as a kernel that answered with RST had ended it.
+        assert flight.syn_ack and not flight.reset and not flight.segments
+
+
+def test_a_server_has_no_prober_address(small_lab: Lab) -> None:
+    with pytest.raises(LabError, match="akamai-1 has no prober address"):
+        small_lab.place("akamai-1").prober()
+
+
+@pytest.mark.usefixtures("root")
+def test_a_survey_of_options_makes_settings_at_a_node_and_puts_them_back(
+    small_lab: Lab, muc: LabPlace, tmp_path: Path
+) -> None:
+    """From targets to targets."""
+    source, out = tmp_path / "t.parquet", tmp_path / "out.parquet"
+    targets = small_lab.targets()
+    store.write_rows(source, "targets", [*targets, *targets[:1]])
+    before = muc.run(["sysctl", "-a", "-r", r"net\.ipv4\.tcp_(ecn|sack|window|timestamps)"]).stdout
+    assert "tcp_ecn = 1" not in before
+    upshift = [sys.executable, "-c", "from upshift.cli import main; main()"]
+    command = [*upshift, "survey", "options", str(source), "-o", str(tmp_path / "r.parquet")]
+    done = muc.run([*command, "--targets-out", str(out), "--nameserver", muc.nameservers[0]])
+    assert done.returncode == 0, done.stderr
+    assert muc.run(["sysctl", "-a", "-r", r"net\.ipv4\.tcp_(ecn|sack|window|timestamps)"]).stdout == before
+    filled = store.read_rows(out, "targets", Target)
+    assert len(filled) == len(targets) + 1
+    assert all(target.sack and target.window_scaling and target.ecn is not None for target in filled)
+    records = store.read_rows(tmp_path / "r.parquet", "survey_options", OptionsRecord)
+    truth = {path["domain"]: path["rtt_ms"] for path in small_lab.truth()["paths"] if path["vantage"] == "MUC"}
+    for record in records:
+        assert record.rtt_s is not None
+        # 3.996 ms were seen where 4 are programmed.
+        assert truth[record.domain] - 0.1 <= record.rtt_s * 1000 < truth[record.domain] + 50

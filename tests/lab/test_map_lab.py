@@ -13,6 +13,7 @@ import pytest
 
 from core.domain import Sysctl
 from core.files import store
+from tests.lab._sites import logged_requests, planted_sites
 from vantage.lab.lab import Lab
 from vantage.lab.place import LabPlace
 
@@ -58,7 +59,7 @@ def test_from_the_list_to_providers(anrw_lab: Lab, tmp_path: Path) -> None:
     rows = {row["domain"]: row for row in store.read_table(tmp_path / "m.parquet", "targets").to_pylist()}
     targets = {target.domain: target for target in anrw_lab.targets()}
     assert len(targets) == 16
-    planted = {site.domain: site for site in anrw_lab.sites() if site.url}
+    planted = {site.domain: site for site in planted_sites(anrw_lab.topology) if site.url}
     assert set(rows) == set(targets) | set(planted)
     for domain, target in targets.items():
         for field in ("url", "size_bytes", "server_ip", "provider", "asn", "organisation"):
@@ -94,9 +95,9 @@ def test_a_server_can_pretend_to_have_quic(anrw_lab: Lab, muc: LabPlace) -> None
 def test_sites_are_no_targets(anrw_lab: Lab) -> None:
     measured = {target.domain for target in anrw_lab.targets()}
     assert {entry["domain"] for entry in anrw_lab.truth()["paths"]} == measured
-    assert not measured & {site.domain for site in anrw_lab.sites()}
-    before = len(anrw_lab.access())
+    assert not measured & {site.domain for site in planted_sites(anrw_lab.topology)}
+    before = len(logged_requests(anrw_lab))
     target = anrw_lab.targets()[0]
     place = anrw_lab.place("MUC")
     place.run(["curl", "-sS", "--cacert", str(place.ca_file), "-o", "/dev/null", target.url]).check(doing="fetching")
-    assert len(anrw_lab.access()) == before, "a measured download was logged"
+    assert len(logged_requests(anrw_lab)) == before, "a measured download was logged"

@@ -12,24 +12,22 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 from core.domain import Failure, Target
 from core.errors import UsageError
 from core.reach import ANYWHERE
-from core.system import process
 from core.terminal import show_progress
 from downloader.campaign.campaign import from_document
 from tests.campaigns import run_in
 from tests.cells import cells
 from tests.journaled import recorded
-from tests.lab._loopback import LoopbackPlace, targets_of
+from tests.lab._fault_world import wait_until
+from tests.lab.test_download_run import World, open_world
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("root")]
 
@@ -40,64 +38,26 @@ SIZE, CHUNK, INTERVAL_S = 200_000, 20_000, 0.12
 TCP_ONLY = [{"name": "BL", "client": "requests"}]
 
 
-@dataclass(frozen=True)
-class World:
-    namespace: str
-    ca: Path
-    log: Path
-
-    def place(self, name: str = "A") -> Any:
-        return LoopbackPlace(name, self.namespace, self.ca)
-
-    def targets(self, *names: str) -> list[Target]:
-        return targets_of(4430, names)
-
-    def requests(self, since: float = 0.0) -> list[tuple[str, float]]:
-        """Host and time of each request that began since then, by the access log."""
-        entries = [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
-        found = [(entry["request"]["host"].partition(":")[0], entry["ts"] - entry["duration"]) for entry in entries]
-        return [(host, at) for host, at in found if at >= since]
-
-
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    folder, namespace = tmp_path_factory.mktemp("opt-out"), f"upoo{os.getpid()}"
-    process.run(["ip", "netns", "add", namespace]).check(doing="making a namespace")
-    try:
-        inside = ["nsenter", f"--net=/run/netns/{namespace}"]
-        process.run([*inside, "ip", "link", "set", "lo", "up"]).check(doing="setting lo up")
-        authority = trustme.CA()
-        authority.cert_pem.write_to_path(folder / "ca.pem")
-        certificate = authority.issue_cert("a.example", "b.example")
-        certificate.private_key_pem.write_to_path(folder / "key.pem")
-        for blob in certificate.cert_chain_pems:
-            blob.write_to_path(folder / "cert.pem", append=True)
-        (folder / "Caddyfile").write_text(
-            "{\n admin off\n auto_https off\n}\n"
-            f"https://*.example:4430 {{\n bind 127.0.0.1\n tls {folder}/cert.pem {folder}/key.pem\n"
-            f" log {{\n output file {folder}/access.json\n format json\n }}\n"
-            " reverse_proxy https://127.0.0.1:4431 {\n flush_interval -1\n"
-            " transport http {\n tls_insecure_skip_verify\n }\n }\n}\n"
-        )
-        env = {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
-        caddy = ["caddy", "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
-        pace = [sys.executable, str(HERE / "_steady_server.py"), "127.0.0.1", "4431"]
-        pace += [str(folder / "cert.pem"), str(folder / "key.pem"), str(SIZE), str(CHUNK), str(INTERVAL_S)]
-        dns = [sys.executable, str(HERE / "_dns_server.py")]
-        with (
-            process.start(caddy, prefix=inside, stderr=folder / "caddy.log", env=env),
-            process.start(pace, prefix=inside, stdout=True) as steady,
-            process.start(dns, prefix=inside, stdout=True) as resolver,
-        ):
-            for child in (steady, resolver):
-                assert child.stdout is not None and child.stdout.readline() == "ready\n"
-            until = time.monotonic() + 20
-            while process.run([*inside, "ss", "-Hltun", "sport = :4430"]).stdout.count("\n") < 2:  # TCP and UDP
-                assert time.monotonic() < until, (folder / "caddy.log").read_text()
-                time.sleep(0.05)
-            yield World(namespace, folder / "ca.pem", folder / "access.json")
-    finally:
-        process.run(["ip", "netns", "del", namespace]).check(doing="removing the namespace")
+    folder = tmp_path_factory.mktemp("opt-out")
+    site = (
+        f" log {{\n output file {folder}/access.json\n format json\n }}\n"
+        " reverse_proxy https://127.0.0.1:4431 {\n flush_interval -1\n"
+        " transport http {\n tls_insecure_skip_verify\n }\n }\n"
+    )
+    pace = [sys.executable, str(HERE / "_steady_server.py"), "127.0.0.1", "4431"]
+    pace += [str(folder / "cert.pem"), str(folder / "key.pem"), str(SIZE), str(CHUNK), str(INTERVAL_S)]
+    with open_world(folder, f"upoo{os.getpid()}", site=site, programs=[pace]) as made:
+        yield made
+
+
+def requests(world: World, since: float) -> list[tuple[str, float]]:
+    """Host and time of each request that began since then, by the access log."""
+    log = world.folder / "access.json"
+    entries = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    found = [(entry["request"]["host"].partition(":")[0], entry["ts"] - entry["duration"]) for entry in entries]
+    return [(host, at) for host, at in found if at >= since]
 
 
 def campaign(folder: Path, **changes: Any) -> Any:
@@ -116,13 +76,6 @@ def start(world: World, plan: Any, targets: list[Target], out: Path) -> threadin
     return thread
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)
-
-
 @cells(
     "entry, others",
     every=[("a.example", True), ("*.a.example", True), ("127.0.0.0/8", False), ("127.0.0.1", False)],
@@ -137,12 +90,12 @@ def test_an_opt_out_while_the_campaign_runs(world: World, tmp_path: Path, entry:
     out, began = tmp_path / "out", time.time()
     thread = start(world, campaign(tmp_path), world.targets("a.example", "b.example"), out)
     # In the second download of a run of a.example.
-    wait_for(lambda: sum(host == "a.example" for host, _ in world.requests(began)) >= 1)
+    assert wait_until(lambda: any(host == "a.example" for host, _ in requests(world, began)), 60, pause_s=0.05)
     time.sleep(0.4)
     (tmp_path / "opt-out.txt").write_text(f"{entry}  # by mail\n")
     listed = time.time()
     thread.join()
-    later = [(host, at - listed) for host, at in world.requests(listed)]
+    later = [(host, at - listed) for host, at in requests(world, listed)]
     print(f"requests after the opt-out: {later}")
     assert not [at for host, at in later if (host == "a.example" or not others) and at > 5.0], later
     rows = recorded(out)
@@ -158,7 +111,7 @@ def test_an_opt_out_while_the_campaign_runs(world: World, tmp_path: Path, entry:
     assert bool(asked) == (entry.endswith("example")), "a domain that opted out is not even looked up"
     if others:
         assert all(row.outcome == "ok" for row in rows if row.domain == "b.example")
-        assert sum(host == "b.example" for host, _ in world.requests(began)) == 2 * 4
+        assert sum(host == "b.example" for host, _ in requests(world, began)) == 2 * 4
 
 
 def test_a_block_list_counts_from_the_start(world: World, tmp_path: Path) -> None:
@@ -171,7 +124,7 @@ def test_a_block_list_counts_from_the_start(world: World, tmp_path: Path) -> Non
         ("a.example", None, False),
         ("b.example", "opted_out", True),
     }
-    assert {host for host, _ in world.requests(began)} == {"a.example"}
+    assert {host for host, _ in requests(world, began)} == {"a.example"}
 
 
 @pytest.mark.parametrize(
@@ -204,7 +157,7 @@ def test_everything_does_not_name_a_special_address(
     with show_progress() as progress:
         run_in(plan, world.targets("a.example"), {"A": place}, tmp_path / "out", progress=progress)
     rows = recorded(tmp_path / "out")
-    assert bool(world.requests(began)) == contacted
+    assert bool(requests(world, began)) == contacted
     assert {row.failure for row in rows} == ({None} if contacted else {Failure.ADDRESS_REFUSED})
     if not contacted:
         assert {row.failure_detail for row in rows} == {"127.0.0.1 is not a public address"}

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from analysis.evidence.proof import handshake_at_server, handshake_of
-from analysis.measures import tables
+from analysis.measures import costs, tables
 from analysis.measures.dataset import Record
+from analysis.measures.rows import Metric
 from core.domain import Outcome, TreatmentReason
 from downloader.execution.capture import Capture
 from tests.captures import scan_capture
@@ -98,7 +99,8 @@ def test_every_plant_is_found_under_its_own_reason_and_nothing_else_is(found: Me
 
 def test_dose_tells_where_an_option_had_something_to_do(found: Measured) -> None:
     times = len(found.of("BL")) // (len(PLANTED) + len(CLEAN))
-    rows = {row.comparison.name: row for row in tables.dose_rows(found.data)}
+    samples = costs.samples(found.data, metric=Metric.TIME)
+    rows = {row.comparison.name: row for row in tables.dose_rows(found.data, samples)}
     ecn, window = rows["ECN vs BL"], rows["WS vs BL"]
     # A pair of which the host disturbed a download is counted as excluded.
     assert ecn.acted.n + sum(ecn.acted.excluded.values()) == times, "marks on one of the paths where ECN was proven"

@@ -23,6 +23,7 @@ from core.system import process
 from survey.quic.record import QuicRecord
 from tests.cells import cells
 from tests.lab._h3serve_settings import h3serve_settings, settings_file
+from tests.lab._sites import logged_requests
 from tests.lab.noise import Noise, host_noise, measured
 from tests.topologies import server, site_kinds, topology
 from vantage.lab.lab import Lab, open_lab
@@ -202,7 +203,7 @@ def test_requests_to_sites_are_logged_whoever_answers(lab: Lab, here: LabPlace) 
     own = {"user-agent": "logged by h3serve"}
     asked = [request("plain.example", "/about.html?x=1"), request("www.s.example", "/a.bin")]
     page, _ = ask_h3(here, address, [one | {"headers": own} for one in asked])
-    [seen] = [access for access in lab.access() if access.user_agent == own["user-agent"]]
+    [seen] = [access for access in logged_requests(lab) if access.user_agent == own["user-agent"]]
     assert (seen.server, seen.host, seen.path, seen.method) == ("s", "plain.example", "/about.html?x=1", "GET")
     assert (seen.status, seen.sent_bytes, seen.client) == (200, page["size"], lab.plan.addresses["V"].ipv4)
 

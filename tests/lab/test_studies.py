@@ -22,7 +22,7 @@ from core.errors import LabError
 from core.files.study import Cell, Ending, Study
 from core.files.study_file import load
 from core.files.study_terms import text
-from core.terminal import Progress
+from tests.campaigns import Silent
 from tests.cells import cells
 from tests.lab.noise import TOO_NOISY
 from upshift.study.lane import CLIENT
@@ -65,17 +65,9 @@ def lab(lab_host: Path) -> Iterator[Lab]:
         yield lab
 
 
-class Silent:
-    """A progress that shows nothing."""
-
-    def update(self, task: str, *, done: int, total: int, failed: int = 0, note: str = "") -> None:
-        pass
-
-
 def made(study: Study, out: Path) -> list[Row]:
     """The rows of all repetitions of a study."""
-    progress: Progress = Silent()
-    run_study(study, out, lanes=LANES, progress=progress, say=print)
+    run_study(study, out, lanes=LANES, progress=Silent(), say=print)
     rows: list[Row] = pq.read_table(out / "flows.parquet").to_pylist()
     return rows
 

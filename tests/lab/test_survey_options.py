@@ -20,7 +20,6 @@ from pathlib import Path
 
 import pytest
 
-from core.domain import Target
 from core.files import store
 from core.system.process import PARENT_DEATH
 from survey.options.record import OptionsRecord
@@ -28,7 +27,6 @@ from tests.cells import Repeats
 from tests.journaled import surveyed
 from tests.lab._survey_world import FIRST, NETWORK
 from tests.lab.noise import Noise, host_noise, measured
-from vantage.lab.lab import Lab
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = HERE / "_survey_world.py"
@@ -366,30 +364,3 @@ def test_wrong_settings_are_refused_here_made_right_elsewhere_and_put_back(
         assert world.client.run("nft", "list", "ruleset") == ""
     finally:
         world.client.run("sysctl", "-qw", "net.ipv4.tcp_ecn=1")
-
-
-def test_from_targets_to_targets_in_a_lab(small_lab: Lab, tmp_path: Path) -> None:
-    """A node of a lab: settings are made there, and put back."""
-    source, out = tmp_path / "t.parquet", tmp_path / "out.parquet"
-    targets = small_lab.targets()
-    store.write_rows(source, "targets", [*targets, *targets[:1]])
-    name = small_lab.vantage_points[0]
-    place = small_lab.place(name)
-    before = place.run(["sysctl", "-a", "-r", r"net\.ipv4\.tcp_(ecn|sack|window|timestamps)"]).stdout
-    assert "tcp_ecn = 1" not in before
-    try:
-        command = [*UPSHIFT, "survey", "options", str(source), "-o", str(tmp_path / "r.parquet")]
-        done = place.run([*command, "--targets-out", str(out), "--nameserver", place.nameservers[0]])
-        assert done.returncode == 0, done.stderr
-        assert place.run(["sysctl", "-a", "-r", r"net\.ipv4\.tcp_(ecn|sack|window|timestamps)"]).stdout == before
-    finally:
-        place.close()
-    filled = store.read_rows(out, "targets", Target)
-    assert len(filled) == len(targets) + 1
-    assert all(target.sack and target.window_scaling and target.ecn is not None for target in filled)
-    records = store.read_rows(tmp_path / "r.parquet", "survey_options", OptionsRecord)
-    truth = {path["domain"]: path["rtt_ms"] for path in small_lab.truth()["paths"] if path["vantage"] == name}
-    for record in records:
-        assert record.rtt_s is not None
-        # 3.996 ms were seen where 4 are programmed.
-        assert truth[record.domain] - 0.1 <= record.rtt_s * 1000 < truth[record.domain] + 50

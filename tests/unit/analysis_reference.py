@@ -21,7 +21,7 @@ from analysis.measures.tables import ConfigurationRow, Table1Row, provider_rank,
 from analysis.measures.verdicts import judge
 from core.domain import CacheState, Comparison, Dose, Download, Failure, IdentityFlag, Outcome, VoidReason
 from core.sequential import SpeedUps
-from tests.unit.samples import Sample, slow_pair
+from tests.unit.samples import Sample, ratio, slow_pair
 
 
 def ceiling_of(dataset: Dataset, record: Record) -> Ceiling:
@@ -131,8 +131,8 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
                 failed=_count(members, Outcome.FAILED),
                 censored=_count(members, Outcome.CENSORED),
                 proven=sum(d.accepted is True for d in measured),
-                disturbed=sum(d.host_disturbance is not None for d in members),
-                mismatched=sum(d.void_reason is None and d.treatment_ok is False for d in members),
+                disturbed=sum(d.void_reason is None and d.host_disturbance is not None for d in members),
+                mismatched=sum(is_mismatched(d) for d in members),
                 unusable=sum(d.void_reason is not None for d in members),
                 unproven=sum(d.accepted is None for d in measured),
                 cpu_bound=sum(cpu_bound(d) is True for d in members),
@@ -173,7 +173,7 @@ def samples(
         elif d.void_reason is None and d.host_disturbance is None:
             if d.treatment_ok is False:
                 excluded = "treatment not accepted"
-            elif not record.accepted(unproven=selection.unproven):
+            elif not is_accepted(d, unproven=selection.unproven):
                 excluded = "treatment unproven"
         low, high = (0.0, math.inf) if isinstance(bounds, str) else bounds
         found.append(
@@ -260,9 +260,18 @@ def codes(downloads: Iterable[Download]) -> dict[str, int]:
 
 def reasons(downloads: Iterable[Download]) -> dict[str, int]:
     """Reason -> downloads whose treatment was not as requested, most frequent first; older files have no reasons."""
-    refuted = [d for d in downloads if d.treatment_ok is False and d.void_reason is None]
-    found = Counter(d.treatment_reason for d in refuted if d.treatment_reason is not None)
+    found = Counter(d.treatment_reason for d in downloads if is_mismatched(d) and d.treatment_reason is not None)
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def is_accepted(d: Download, *, unproven: bool) -> bool:
+    """Whether its treatment is proven (or, with `unproven`, not disproved) and nothing disturbed it."""
+    return d.accepted is True or (unproven and d.accepted is None)
+
+
+def is_mismatched(d: Download) -> bool:
+    """Whether its treatment was not as requested, and nothing disturbed it."""
+    return d.treatment_ok is False and d.void_reason is None and d.host_disturbance is None
 
 
 def _count(downloads: Sequence[Download], outcome: Outcome) -> int:
@@ -313,13 +322,15 @@ def identity(records: Sequence[Record]) -> Identity:
             flags.setdefault(record.run, set()).update(flags_of(record.download))
     counts = Counter(flag for members in flags.values() for flag in members)
     others = {run: why for run, why in runs_without_hits(records).items() if run in flags}
+    judged = {r.run for r in records if not r.is_warmup and r.download.outcome != Outcome.FAILED} & set(flags)
     missed = sum("miss" in why for why in others.values())
     return Identity(
         runs=len(flags),
         flagged=sum(bool(members) for members in flags.values()),
         by_flag={flag: counts[flag] for flag in IdentityFlag if counts[flag]},
-        hit_runs=len(flags) - len(others),
+        hit_runs=len(judged - set(others)),
         missed_runs=missed,
+        unknown_runs=len(others) - missed,
     )
 
 
@@ -410,7 +421,7 @@ def _limiter_row(configuration: str, provider: str, records: Sequence[Record]) -
         n=len(known),
         missing=len(records) - len(known),
         downloads={name: sum(limiter is name for limiter, _ in known) / max(len(known), 1) for name in Limiter},
-        time={name: sum(shares.get(name, 0.0) for shares in timed) / max(len(timed), 1) for name in Limiter},
+        time={name: sum(s.get(name, 0.0) for s in timed) / len(timed) if timed else None for name in Limiter},
     )
 
 
@@ -419,15 +430,21 @@ def steps(data: Dataset, comparison: Comparison, vantage: str, *, folder: int, u
     sides: dict[object, dict[str, tuple[int, Download]]] = {}
     for row, record in enumerate(data.records):
         d = record.download
-        if (record.folder, d.vantage) == (folder, vantage) and record.accepted(unproven=unproven) and d.time_bounds_s:
+        if (record.folder, d.vantage) == (folder, vantage) and is_accepted(d, unproven=unproven) and d.time_bounds_s:
             sides.setdefault(record.run, {})[d.configuration] = (row, d)
     pairs = [run for run in sides.values() if comparison.config in run and comparison.vs in run]
-    found = SpeedUps()
+    found: dict[str, tuple[float, float]] = {}
     for run in sorted(pairs, key=lambda run: (run[comparison.config][1].started_at, run[comparison.config][0])):
-        bounds = [run[name][1].time_bounds_s for name in (comparison.config, comparison.vs)]
-        assert bounds[0] and bounds[1]
-        found.add(run[comparison.config][1].domain, bounds[0], bounds[1])
-    return found
+        config, vs = (_sample_of_time(run[name][1]) for name in (comparison.config, comparison.vs))
+        found.setdefault(config.domain, ratio(config, vs))
+    return SpeedUps.of(found)
+
+
+def _sample_of_time(d: Download) -> Sample:
+    assert d.time_bounds_s
+    low, high = d.time_bounds_s
+    at_byte = d.outcome == Outcome.CENSORED and d.failure == Failure.BYTE_BUDGET
+    return Sample(run=d.iteration, domain=d.domain, configuration=d.configuration, low=low, high=high, at_byte=at_byte)
 
 
 def shares_of(record: Record) -> Mapping[Limiter, float]:

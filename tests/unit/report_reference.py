@@ -14,7 +14,7 @@ from analysis.measures.dataset import Dataset, Record
 from analysis.measures.limiters import limiter_of
 from analysis.measures.pairs import pair
 from analysis.measures.rows import Metric
-from analysis.report import checks, figures
+from analysis.report import checks, targets
 from core.domain import Download, Outcome, Transport
 
 REASONS: tuple[Callable[[Download], str | None], ...] = (
@@ -54,7 +54,7 @@ def server_rows(data: Dataset) -> list[list[str]]:
 
 def _server(key: tuple[str, str], records: Sequence[Record]) -> list[str]:
     downloads = [record.download for record in records]
-    rtts = [rtt for record in records if (rtt := figures.handshake_rtt(record)) is not None]
+    rtts = [rtt for record in records if (rtt := record.number("handshake_rtt")) is not None]
     groups = _listed(d.tls_group for d in downloads)
     if groups != "–" and any(d.tls_group is None and d.transport == Transport.TCP for d in downloads):
         groups += " (QUIC)" if all(d.transport == Transport.QUIC for d in downloads if d.tls_group) else ""
@@ -114,8 +114,8 @@ def _parts(d: Download) -> list[float | None]:
 
 
 def _path(records: Sequence[Record]) -> list[float | None]:
-    rtts = [rtt for record in records if (rtt := figures.handshake_rtt(record)) is not None and rtt > 0]
-    rates = [rate for record in records if (rate := figures.body_rate(record)) is not None]
+    rtts = [rtt for record in records if (rtt := record.number("handshake_rtt")) is not None and rtt > 0]
+    rates = [rate for record in records if (rate := targets.body_rate(record)) is not None]
     sizes = [record.download.body_bytes for record in records if record.download.outcome == Outcome.OK]
     bdp = max(rates) * 1e6 / 8 * min(rtts) / 1e3 / truth.UNSCALED_WINDOW if rates and rtts else None
     return [min(rtts, default=None), max(sizes, default=None), bdp]

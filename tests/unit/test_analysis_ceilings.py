@@ -86,6 +86,7 @@ def test_a_ceiling_out_of_the_environment(found: Any, mbit_s: float | None, faul
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("undrawn")
 def test_flagged_downloads_are_counted_and_left_out_on_demand(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path / "c", downloads(), environment=environment(requests=900, quiche=20))
     data = dataset.load([folder])
@@ -126,6 +127,7 @@ def test_a_ceiling_of_a_busy_host_is_said_to_be_too_low(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("undrawn")
 def test_without_a_valid_calibration_it_is_unknown_and_nothing_is_left_out(tmp_path: Path) -> None:
     stale = {"ceiling_mbit_s": 1.0, "stale": ["kernel 6.1 -> 6.2"]}
     for name, told, why in (
@@ -146,6 +148,7 @@ def test_without_a_valid_calibration_it_is_unknown_and_nothing_is_left_out(tmp_p
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("slow", "said"),
     [
@@ -154,8 +157,8 @@ def test_without_a_valid_calibration_it_is_unknown_and_nothing_is_left_out(tmp_p
             {"requests": 10},
             "requests was near its ceiling in curl-h3 vs BL, which may measure it; read curl-h3 vs curl-h1.",
         ),
-        ({"requests": 10, "curl-h1": 10}, "; none has a TCP client that was not; curl-h1 or curl-h2 may be one."),
-        ({"requests": 10, "curl-h1": None}, "; none has a TCP client that was not; curl-h1 or curl-h2 may be one."),
+        ({"requests": 10, "curl-h1": 10}, "; none is known to be free of that; one with curl-h1 or curl-h2 may be."),
+        ({"requests": 10, "curl-h1": None}, "; none is known to be free of that; one with curl-h1 or curl-h2 may be."),
     ],
 )
 def test_the_report_says_which_tcp_row_to_read(tmp_path: Path, slow: dict[str, Any], said: str | None) -> None:

@@ -141,7 +141,8 @@ def check(data: Dataset, chosen: Selection, metric: Metric) -> None:
     for by in Grouping:
         rows = tables.table2(data, metric=metric, by=by, selection=chosen)
         assert rows == reference.table2(data, metric=metric, by=by, selection=chosen), by
-    parts = [[part for _, part in row.parts] for row in tables.dose_rows(data, metric=metric, selection=chosen)]
+    samples = costs.samples(data, metric=metric, selection=chosen)
+    parts = [[part for _, part in row.parts] for row in tables.dose_rows(data, samples)]
     assert parts == reference.dose_parts(data, metric=metric, selection=chosen)
     check_stopping(data, unproven=chosen.unproven)
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from analysis import api
-from analysis.measures import dataset, tables
+from analysis.measures import costs, dataset, tables
 from analysis.measures.folders import read_design
+from analysis.measures.rows import Metric
 from analysis.report import findings, report
 from core.domain import Comparison, Dose, Download, Role
 from core.errors import UsageError
@@ -51,7 +52,7 @@ ECN_BL = Comparison.of("ECN", "BL")
 def test_a_row_is_split_by_what_the_option_did(tmp_path: Path) -> None:
     others = [Comparison.of("WS", "BL"), Comparison.of("quiche", "BL"), Comparison.of("WS", "ECN")]
     data = dataset.load([folder(tmp_path / "c", [ECN_BL, *others], DOSES)])
-    rows = {row.comparison.name: row for row in tables.dose_rows(data)}
+    rows = {row.comparison.name: row for row in tables.dose_rows(data, costs.samples(data, metric=Metric.TIME))}
     assert list(rows) == ["ECN vs BL", "WS vs BL", "WS vs ECN"], "nothing tells of QUIC against TCP"
     ecn = rows["ECN vs BL"]
     assert (ecn.acted.n, ecn.idle.n, ecn.unknown.n) == (6, 42, 1)
@@ -71,6 +72,7 @@ def test_the_parts_are_the_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("undrawn")
 def test_files_terminal_and_report_have_it(tmp_path: Path) -> None:
     data = dataset.load([folder(tmp_path / "c", [ECN_BL], DOSES)])
     made = api.make_tables(data)
@@ -92,6 +94,7 @@ def test_files_terminal_and_report_have_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("undrawn")
 def test_a_folder_without_doses_has_no_such_rows(tmp_path: Path) -> None:
     data = dataset.load([folder(tmp_path / "c", [ECN_BL], None)])
     made = api.make_tables(data)
@@ -106,7 +109,7 @@ def test_a_difference_of_which_nothing_tells_gives_no_row(tmp_path: Path) -> Non
     rows = [make_download(configuration=name) for name in ("BL", "ALL")]
     comparisons = [Comparison.of("ALL", "BL"), Comparison.of("BL", "ALL", Role.EFFECT)]
     data = dataset.load([write_campaign(tmp_path / "c", rows, comparisons=comparisons, doses=DOSES)])
-    assert tables.dose_rows(data) == []
+    assert tables.dose_rows(data, costs.samples(data, metric=Metric.TIME)) == []
 
 
 def test_folders_with_other_doses_are_refused(tmp_path: Path) -> None:

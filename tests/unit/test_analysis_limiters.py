@@ -43,7 +43,7 @@ def test_shares_of_downloads_and_of_time(data: dataset.Dataset) -> None:
     assert (before.configuration, before.provider, before.n, before.missing) == ("BL", "akamai", 2, 1)
     assert before.downloads[Limiter.RECEIVE_WINDOW] == before.downloads[Limiter.SLOW_START] == 0.5
     assert before.time[Limiter.SLOW_START] == pytest.approx(0.6)
-    assert sum(before.downloads.values()) == sum(before.time.values()) == pytest.approx(1)
+    assert sum(before.downloads.values()) == sum(filter(None, before.time.values())) == pytest.approx(1)
     assert (after.n, after.downloads[Limiter.PATH_RATE], after.missing) == (2, 1.0, 1)
 
 
@@ -62,6 +62,15 @@ def test_the_table_is_printed_and_written(data: dataset.Dataset, tmp_path: Path)
     assert made.markdown("limiters").startswith("| configuration | provider | n | receive window % | path rate % |")
     assert {path.name for path in made.write(tmp_path / "out")} >= {"limiters.csv", "limiters.md"}
     assert made.document()["limiters"][1]["path_rate"] == 1.0
+
+
+def test_the_time_of_no_answer_is_no_share(tmp_path: Path) -> None:
+    texts: dict[str, list[str | None]] = {"limiter": ["client_cpu"], "limiter_shares": ["{}"]}
+    data = dataset.load([write_campaign(tmp_path / "c", [make_download()], texts=texts)])
+    (row,) = limiters(data)
+    assert row.downloads[Limiter.CLIENT_CPU] == 1.0 and set(row.time.values()) == {None}
+    (line,) = csv.DictReader(io.StringIO(api.make_tables(data).csv("limiters")))
+    assert (line["client_cpu"], line["client_cpu_time"], line["sender_time"]) == ("1", "", "")
 
 
 def test_folders_without_the_kpi_have_no_rows(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from analysis.measures import dataset
 from analysis.measures.order import OrderEffects, effects, order_effects
-from analysis.report.course import order_cells, order_sentence
+from analysis.report.campaign import order_cells, order_sentence
 from core.domain import Download, Target
 from core.paper import CONFIGURATIONS as PAPER
 from downloader.campaign.campaign import from_document

@@ -505,6 +505,18 @@ def of_providers(*parts: tuple[int, float], noise: float = 0.01) -> SpeedupRow:
     return row
 
 
+def test_no_q_value_is_below_its_p_value() -> None:
+    """Ten clear directions beside one test of parts, whose weight makes half its own p of it."""
+    part = values.SplitPart(name="p", n=9, domains=9, median=values.Median(value=1.3, least=1.3, most=1.3))
+    parts = (dataclasses.replace(part, sure=(1.2, 1.4)), dataclasses.replace(part, sure=(0.99, 1.01)))
+    parts = (parts[0], dataclasses.replace(parts[1], median=values.Median(value=1.0, least=1.0, most=1.0)))
+    split = values.Split(by=SplitBy.LIMITER, p=0.08, parts=parts)
+    clear = dataclasses.replace(of_providers((12, 1.3)), p_wilcoxon=1e-6, splits=())
+    rows = judge([*[clear] * 9, dataclasses.replace(clear, splits=(split,))])
+    assert rows[-1].q_parts == 0.08 and rows[-1].verdict is Verdict.FASTER
+    assert rows[0].q_bh is not None and rows[0].q_bh >= 1e-6
+
+
 def test_a_direction_of_most_domains_and_not_of_most_providers_is_undecided() -> None:
     """One provider with most domains, and several small ones that lose: the test is over domains."""
     row = of_providers((60, 1.1), *[(2, 0.92)] * 12)

@@ -13,9 +13,10 @@ from analysis import api
 from analysis.measures import dataset
 from analysis.measures.stopping import StoppingOutcome, stoppings
 from analysis.report import report
-from analysis.report.course import stopping_cells, stopping_sentences
+from analysis.report.campaign import stopping_cells, stopping_sentences
 from core.domain import Comparison, Download
-from core.sequential import Quantity
+from core.sequential import Interval, Quantity
+from downloader.campaign.limits import Stopping
 from tests.unit.analysis_factory import make_download, write_campaign
 
 
@@ -47,6 +48,25 @@ def test_an_early_stop_is_said_with_the_intervals_that_hold(tmp_path: Path) -> N
     )
     assert "the intervals of Table 2 do not hold at 95 %" in warning
     assert stopping_cells([found])[1] == ["MUC", "WS vs BL", "20", "[2.000, 2.000]", "[0.78, 1.00]", "yes"]
+
+
+def test_campaign_and_analysis_know_the_time_to_the_same_byte(tmp_path: Path) -> None:
+    """Where the byte budget ended both sides, the speed-up is known; beside a time budget, its bound is."""
+    cut = {"outcome": "censored", "failure": "byte_budget"}
+    late = {"outcome": "censored", "failure": "time_budget", "budget_s": 4.0, "last_byte_s": 1.0}
+    downloads = [
+        make_download(configuration=name, domain=f"d{number:02}", started_at=1e9 + number, **changes)
+        for number in range(40)
+        for name, changes in (
+            ("BL", {"last_byte_s": 1.0} | cut | (late if number < 2 else {})),
+            ("WS", {"last_byte_s": 0.5} | cut),
+        )
+    ]
+    ((row,),) = (one.rows for one in told(tmp_path, downloads))
+    campaign = Stopping({Quantity.MEDIAN: 0.05}, [Comparison.of("WS", "BL")], downloads).state()["comparisons"][0]
+    assert (row.domains, row.median, row.meets) == (40, Interval(2.0, 2.0), True)
+    assert (campaign["domains"], campaign["median"], campaign["reached"]) == (40, (2.0, 2.0), True)
+    assert campaign["share"] == (row.share.low, row.share.high) and row.share.low > 0.5
 
 
 def test_rejected_downloads_are_no_steps(tmp_path: Path) -> None:
@@ -84,6 +104,7 @@ def test_a_damaged_environment_is_no_traceback(tmp_path: Path, damage: dict[str,
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("undrawn")
 def test_tables_and_report_say_so(tmp_path: Path) -> None:
     told(tmp_path, rows(20))
     data = dataset.load([tmp_path])

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from analysis import api
 from analysis.measures import ceilings, dataset, pair_table, tables
 from analysis.measures.rows import BIN_NAMES, Grouping, Metric, Verdict
-from analysis.measures.selection import Selection
-from analysis.report import figures, findings, render, report
+from analysis.measures.selection import Selection, identity
+from analysis.report import checks, figures, findings, render, report
 from core.domain import Comparison, Download, Role
 from core.errors import UsageError
 from core.files import description, store
@@ -96,13 +96,15 @@ def test_table1_counts_by_place_and_cause(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("undrawn")
 def test_configurations_tell_voids_mismatches_and_cpu(tmp_path: Path) -> None:
     downloads = [
         make_download(transfer_cpu_s=0.8),
         make_download(configuration="ECN", treatment_ok=False, treatment_reason="bleached", treatment_detail="no ECT"),
         make_download(configuration="SACK", void_reason="emulator_late", void_detail="late", treatment_ok=True),
         make_download(configuration="quiche", treatment_ok=None),
-        make_download(configuration="WS", host_disturbance="client_late"),
+        make_download(configuration="WS", host_disturbance="client_late", treatment_ok=False, treatment_reason="x"),
+        make_download(configuration="WS", domain="b", host_disturbance="client_late", void_reason="emulator_late"),
     ]
     # What was interrupted says nothing about the place: it is no void attempt.
     thrown = [make_superseded()] * 3 + [make_superseded(reason="interrupted", detail=None)]
@@ -114,6 +116,10 @@ def test_configurations_tell_voids_mismatches_and_cpu(tmp_path: Path) -> None:
     assert (rows["BL"].starved, rows["BL"].cpu_unknown) == (0, 0)
     assert (rows["ECN"].mismatched, rows["SACK"].mismatched, rows["quiche"].unproven) == (1, 0, 1)
     assert (rows["SACK"].unusable, rows["SACK"].void_reasons) == (1, {"emulator_late": 1})
+    assert (rows["WS"].unusable, rows["WS"].unproven, rows["WS"].planned) == (1, 0, 2), "each is one of these"
+    listed = {title: [line[3] for line in lines] for title, _, lines, _ in checks.lists(data)}
+    assert (listed["Disturbed by the host"], listed["Treatment not accepted"]) == (["WS"], ["ECN"])
+    assert listed["Void to the end"] == ["SACK", "WS"]
     cells = render.configuration_cells(list(rows.values()))
     shown = {row[0]: dict(zip(cells[0], row, strict=True)) for row in cells[1:]}
     assert (shown["SACK"]["void"], shown["SACK"]["mismatch"], shown["SACK"]["why"]) == (
@@ -123,13 +129,14 @@ def test_configurations_tell_voids_mismatches_and_cpu(tmp_path: Path) -> None:
     )
     sentence = findings.treatment_sentence(list(rows.values()), unproven=False)
     assert "not accepted for 1 (ECN: bleached 1)" in sentence
-    assert sentence.endswith("In void measurement runs, and left out: 1 (emulator late).")
+    assert sentence.endswith("In void measurement runs, and left out: 2 (emulator late).")
     assert [dict(row.reasons) for row in rows.values()] == [{}, {"bleached": 1}, {}, {}, {}]
     assert "bleached: no ECT" in report.build(data, report.ReportOptions())
     assert [row.reason for row in data.superseded] == ["emulator_late"] * 3 + ["interrupted"]
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("undrawn")
 def test_a_client_that_waited_for_a_cpu_is_flagged_and_unknown_is_not_zero(tmp_path: Path) -> None:
     downloads = [
         make_download(configuration="aioquic", transfer_cpu_s=0.12, run_delay_s=0.6),
@@ -286,6 +293,7 @@ def test_unproven_downloads_are_left_out_and_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("undrawn")
 def test_only_hits_keeps_runs_from_the_cache_and_says_how_many_are_left_out(tmp_path: Path) -> None:
     downloads = [
         dataclasses.replace(d, cache_state="hit", identity_flags="[]") for d in two_configurations(BL=2.0, WS=1.0)
@@ -324,10 +332,25 @@ def test_only_hits_keeps_runs_from_the_cache_and_says_how_many_are_left_out(tmp_
         "by_flag": {"cache_miss": 1, "edge_differs": 1},
         "hit_runs": 10,
         "missed_runs": 1,
+        "unknown_runs": 1,
         "only_hits": True,
     }
     html = report.build(data, report.ReportOptions(selection=only))
     assert same in html and kept in html and "cache_miss: &lt;after&gt;" in html
+
+
+def test_a_run_of_failures_is_none_of_cache_hits(tmp_path: Path) -> None:
+    hit = {"cache_state": "hit", "identity_flags": "[]"}
+    failed = {"outcome": "failed", "failure": "stalled", "cache_state": None, "identity_flags": "[]"}
+    downloads = [
+        make_download(domain=domain, configuration=name, **changes)
+        for domain, changes in (("a", hit), ("b", failed))
+        for name in ("BL", "WS")
+    ]
+    counted = identity(dataset.load([write_campaign(tmp_path / "c", downloads)]).downloads)
+    assert (counted.runs, counted.hit_runs, counted.missed_runs, counted.unknown_runs) == (2, 1, 0, 0)
+    kept = findings.identity_sentences(counted, only_hits=True)[1]
+    assert kept.endswith("0 with an unknown cache state; in 1 every download failed.")
 
 
 def test_a_folder_of_an_older_version_has_no_cache_states(tmp_path: Path) -> None:
@@ -345,6 +368,7 @@ def test_a_folder_of_an_older_version_has_no_cache_states(tmp_path: Path) -> Non
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("undrawn")
 def test_few_pairs_are_counted_and_give_no_percentages(tmp_path: Path) -> None:
     downloads = two_configurations(BL=2.0, WS=1.0)[:16]
     downloads[1] = dataclasses.replace(downloads[1], last_byte_s=3.0)
@@ -559,13 +583,18 @@ def test_the_order_of_rows_changes_nothing(tmp_path: Path) -> None:
     assert {row.verdict for row in one if row.comparison.role is Role.EFFECT} <= set(Verdict)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("width", [60, 80, 100, 120, 200, 240])
-def test_every_table_fits_the_terminal(tmp_path: Path, width: int) -> None:
+@pytest.fixture(scope="module")
+def one_failed(tmp_path_factory: pytest.TempPathFactory) -> api.Tables:
+    """The tables of a realistic campaign in which one download failed."""
     downloads, _ = realistic(domains=12)
     downloads[3] = dataclasses.replace(downloads[3], outcome="failed", failure="connect_timeout")
-    data = dataset.load([write_campaign(tmp_path / "c", downloads)])
-    lines = on_terminal(api.make_tables(data).show, width)
+    return api.make_tables(dataset.load([write_campaign(tmp_path_factory.mktemp("one-failed") / "c", downloads)]))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200, 240])
+def test_every_table_fits_the_terminal(one_failed: api.Tables, width: int) -> None:
+    lines = on_terminal(one_failed.show, width)
     assert max(map(len, lines)) <= width
     row, *split = [line for line in lines if line.startswith(f"quiche vs {'aioquic' if width > 60 else 'BL'} ")]
     assert not split, "no capture, so no limiter"

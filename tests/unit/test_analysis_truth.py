@@ -118,12 +118,12 @@ def test_clean_paths_get_a_verdict() -> None:
     downloads.append(make_download(configuration="WS", last_byte_s=expected * 1.5))
     rows = {row.configuration: row for row in compare(_document(lab_path()), downloads)}
     row = rows["BL"]
-    assert (row.n, row.size_bytes, row.asserted, row.within) == (3, 1_000_000, True, True)
+    assert (row.n, row.size_bytes, row.within) == (3, 1_000_000, True)
     assert row.ratio == pytest.approx(1.05)
     assert row.delivery_ratio == pytest.approx(8e6 / (expected * 1.05 - 0.061) / (65_535 * 8 / 0.02), rel=1e-6)
     assert rows["WS"].within is False
     assert rows["WS"].delivery_ratio is None
-    assert (row.congestion_control, row.initial_window, row.mtu) == ("cubic", 10, 1500)
+    assert (row.path.congestion_control, row.path.initcwnd, row.path.mtu) == ("cubic", 10, 1500)
 
 
 def test_packets_of_ipv6_have_twenty_bytes_less_to_carry() -> None:
@@ -149,7 +149,7 @@ def test_packets_of_ipv6_have_twenty_bytes_less_to_carry() -> None:
 def test_other_paths_are_shown_with_a_note(changes: dict[str, object], note: str) -> None:
     (row,) = compare(_document(lab_path(**changes)), [make_download()])
     assert row.expected_s is not None and row.ratio is not None
-    assert (row.asserted, row.within) == (False, None)
+    assert row.within is None
     assert note in row.note
 
 
@@ -164,9 +164,10 @@ def test_nothing_is_predicted_for_quic_cold_edges_and_unknown_factors() -> None:
     rows = {row.configuration: row for row in compare(_document(lab_path(edge=True)), downloads)}
     assert rows["BL"].expected_s is not None
     for name in ("quiche", "warmup", "SMALL"):
-        assert rows[name].expected_s is None and not rows[name].asserted
+        assert rows[name].expected_s is None and rows[name].within is None
         assert "no prediction" in rows[name].note
-    assert (rows["quiche"].initial_window, rows["quiche"].mtu) == (32, 1280)
+    path = rows["quiche"].path
+    assert (path.quic_initial_window_packets, path.quic_packet_bytes) == (32, 1280)
 
 
 def test_the_quic_server_is_read_from_the_lab() -> None:
@@ -177,7 +178,7 @@ def test_the_quic_server_is_read_from_the_lab() -> None:
         "quic_packet_bytes": 1480,
     }
     (row,) = compare(_document(lab_path(**server)), [make_download(configuration="quiche")])
-    assert (row.congestion_control, row.initial_window, row.mtu) == ("bbr2", 10, 1480)
+    assert {name: getattr(row.path, name) for name in server} == server
     assert "the QUIC server quiche uses bbr2, 10 packets at first, 1480-byte packets" in row.note
 
 

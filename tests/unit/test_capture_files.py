@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import struct
+import sys
 from pathlib import Path
 
 import pytest
 
 from core.errors import PlaceError
-from downloader.execution.capture import insert, part_names
+from core.system import process
+from downloader.execution.capture import Captured, Tcpdump, insert, part_names
 from tests.captures import scan_capture
 
 MAGIC = 0xA1B2C3D4
@@ -73,3 +75,29 @@ def test_captures_of_different_kinds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(PlaceError, match="captures of different kinds"):
         insert(into, few)
     assert into.read_bytes() == before
+
+
+BUSY_TCPDUMP = """
+import signal, sys, time
+def tell(count):
+    words = ("captured", "received by filter", "dropped by kernel")
+    print(*(f"{n} packets {word}" for n, word in zip((count, count, 0), words)), sep="\\n", file=sys.stderr, flush=True)
+def end(*_):
+    tell(5)
+    time.sleep(0.3)
+    tell(7)
+    sys.exit(0)
+signal.signal(signal.SIGUSR1, lambda *_: None)
+signal.signal(signal.SIGINT, end)
+print("listening on lab", file=sys.stderr, flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_a_late_answer_is_not_that_of_the_end(tmp_path: Path) -> None:
+    """Until tcpdump has told how many packets it has captured in the end, it writes to its file."""
+    with process.start([sys.executable, "-c", BUSY_TCPDUMP], stderr=True, binary=True) as child:
+        tcpdump = Tcpdump(child, tmp_path / "a.pcap", "A")
+        tcpdump.wait_until_ready()
+        assert tcpdump.finish() == Captured(packets=7, received=7, dropped=0)

@@ -19,7 +19,7 @@ def frames() -> list[tuple[int, bytes]]:
 
 def test_the_sum_is_the_engines(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
-    path.write_bytes(pcap(frames(), snap=96))
+    path.write_bytes(pcap(frames(), nanoseconds=False, snap=96))
     (connection,) = scan_capture(path).connections
     assert ip_bytes(path) == connection.client.ip_bytes + connection.server.ip_bytes > 50_000
 
@@ -28,7 +28,7 @@ def test_the_sum_is_the_engines(tmp_path: Path) -> None:
 def test_a_cut_capture_counts_its_whole_packets(tmp_path: Path) -> None:
     """At every length: never more than the whole one, and growing; nothing is no error."""
     path = tmp_path / "a.pcap"
-    whole = pcap(frames()[:6])
+    whole = pcap(frames()[:6], nanoseconds=False)
     found = []
     for length in range(len(whole) + 1):
         path.write_bytes(whole[:length])

@@ -40,7 +40,7 @@ class Client:
         return (self.name,)
 
 
-NOW = stored.Circumstances(host="muc", kernel="6.1.0", cpu="2 x EPYC", python="3.11.2", upshift="0.1.0")
+NOW = {"host": "muc", "kernel": "6.1.0", "cpu": "2 x EPYC", "python": "3.11.2", "upshift": "0.1.0"}
 REQUESTS = Client("requests", packages={"requests": "2.34.2", "urllib3": "2.8.0"})
 QUICHE = Client("quiche", Transport.QUIC, "3", packages={"upshift-h3get": "0.1.0"})
 
@@ -170,13 +170,13 @@ def test_a_stored_calibration_holds_until_something_changes(tmp_path: Path) -> N
     path = saved(tmp_path / "deep" / "ceilings.json", ceiling(REQUESTS, transfer()), ceiling(QUICHE, transfer()))
     clients = (REQUESTS, QUICHE)
 
-    def reasons(now: stored.Circumstances = NOW, known: tuple[Client, ...] = clients) -> dict[str, str | None]:
+    def reasons(now: dict[str, str] = NOW, known: tuple[Client, ...] = clients) -> dict[str, str | None]:
         return stored.unknown(stored.present(known, path=path, now=now), [client.name for client in known])
 
     assert reasons() == {"requests": None, "quiche": None}
     for name, value in (("kernel", "6.12.1"), ("cpu", "4 x EPYC"), ("host", "sfo"), ("python", "3.12.0")):
-        said = f"stale: {name} {getattr(NOW, name)} -> {value}"
-        assert reasons(replace(NOW, **{name: value})) == {"requests": said, "quiche": said}
+        said = f"stale: {name} {NOW[name]} -> {value}"
+        assert reasons({**NOW, name: value}) == {"requests": said, "quiche": said}
     newer = replace(QUICHE, packages={"upshift-h3get": "0.2.0"})
     assert reasons(known=(REQUESTS, newer)) == {"requests": None, "quiche": "stale: upshift-h3get 0.1.0 -> 0.2.0"}
     assert reasons(known=(*clients, Client("curl")))["curl"] == "not calibrated"

@@ -209,13 +209,6 @@ def test_a_bug_is_no_result() -> None:
     assert "\nRestart=on-failure\n" in unit and "\nRestartPreventExitStatus=1 2\n" in unit
 
 
-def test_a_missing_extra_is_one_sentence() -> None:
-    error = cli.missing_extra(ModuleNotFoundError(name="matplotlib"), "tables")
-    assert "matplotlib" in error.sentence()
-    assert "uv sync --locked --inexact --extra analysis" in error.sentence()
-    assert error.exit_code == 2
-
-
 def test_a_module_found_missing_after_the_command_began_is_one_sentence() -> None:
     program = (
         "import sys\nfrom upshift import cli\n"
@@ -225,7 +218,7 @@ def test_a_module_found_missing_after_the_command_began_is_one_sentence() -> Non
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("upshift: upshift crawl: the Python module scrapy is not installed here; ")
-    assert "--all-extras" in done.stderr
+    assert "in the checkout run: uv sync --locked --inexact --all-extras" in done.stderr
 
 
 def test_a_terminal_without_the_dash_of_an_interval() -> None:

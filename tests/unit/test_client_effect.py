@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,9 @@ import pytest
 from analysis import api
 from analysis.measures import dataset
 from analysis.measures.client_effect import ClientEffectRow, Effect, against_tcp
-from analysis.report.findings import client_effect_sentence
+from analysis.measures.rows import SpeedupRow
+from analysis.report import plots, report
+from analysis.report.findings import ReportFinding, client_effect_sentence
 from core.domain import Comparison, Role, Transport
 from core.files import description
 from tests.unit.analysis_factory import make_download, write_campaign
@@ -163,3 +166,22 @@ def test_table_csv_and_report(tmp_path: Path) -> None:
     assert "What the client alone does" in page and "the slowest of 3 QUIC clients" in page
     assert page.count('class="forest') == 2 and "speed-up over curl-h2" in page
     assert all(one.transport is Transport.QUIC for one in data.design.configurations if one.http == "3")
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("undrawn")
+def test_the_plot_of_clients_knows_the_noise_floor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Sequence[SpeedupRow]] = []
+    forest = plots.forest
+
+    def kept(rows: Sequence[SpeedupRow], found: Sequence[ReportFinding]) -> plots.Forest:
+        drawn.append(rows)
+        return forest(rows, found)
+
+    monkeypatch.setattr(plots, "forest", kept)
+    page = report.build(campaign(tmp_path / "c", quiche2=1.2), report.ReportOptions())
+    (clients,) = [rows for rows in drawn if all(row.comparison.vs == "curl-h2" for row in rows)]
+    assert {row.comparison.config for row in clients} == {"curl-h3", "aioquic", "quiche"} and len(clients) == 3
+    assert all(row.margin == pytest.approx(1.2, abs=0.006) for row in clients)
+    # Its rows are in no family of tests, so one comparison has one q on the page.
+    assert page.count('class="number">q</span>') == 1

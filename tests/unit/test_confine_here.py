@@ -59,3 +59,31 @@ def test_it_keeps_what_it_needs_and_nothing_else(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     may = dict.fromkeys(list(found)[:7], True)
     assert found == {**dict.fromkeys(found, False), **may}
+
+
+LATER = """
+import sys
+from pathlib import Path
+from core.outreach.arguments import give_up_rights
+later = Path(sys.argv[1], "host", "opt-out.txt")
+give_up_rights(reads=[], lists=[later], written=[Path(sys.argv[2], "results.parquet")])
+print("ready", flush=True)
+input()
+print(later.read_text())
+"""
+
+
+@pytest.mark.skipif(not landlock_version(), reason="the kernel has no Landlock")
+def test_an_opt_out_is_read_whose_folder_was_made_later(tmp_path: Path) -> None:
+    lists, results = tmp_path / "lists", tmp_path / "results"
+    lists.mkdir()
+    root = str(Path(__file__).resolve().parents[2])
+    command = [sys.executable, "-c", LATER, str(lists), str(results)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": root}
+    ) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "ready\n"
+        (lists / "host").mkdir()
+        (lists / "host" / "opt-out.txt").write_text("a.example")
+        assert started.communicate("go\n")[0] == "a.example\n"

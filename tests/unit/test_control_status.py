@@ -32,6 +32,7 @@ from downloader.control.reporter import PATIENCE_S, Reporter
 from downloader.control.status import Activity, BudgetUse, DiskUse, Fault, Status, VantagePoint
 from downloader.schedule.schedule import State
 from tests.command import upshift
+from tests.lab._fault_world import wait_until
 from tests.unit.analysis_factory import make_download as download
 from upshift import cli
 from upshift.campaign import reported
@@ -306,13 +307,6 @@ class Clock:
         return self.now
 
 
-def wait_for(condition: object, seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def fed(manager: socket.socket) -> bool:
     """Whether the watchdog is fed in the next rounds."""
     heard(manager)
@@ -332,7 +326,7 @@ def test_a_hung_worker_does_not_feed_the_watchdog(tmp_path: Path, manager: socke
         assert fed(manager)
         clock.now += 2
         assert not fed(manager), "A has said nothing for too long; that B has ended is no excuse"
-        wait_for(lambda: "hung" in control_status.read_status(tmp_path).vantage_points["A"].activity.reason)
+        assert wait_until(lambda: "hung" in control_status.read_status(tmp_path).vantage_points["A"].activity.reason)
         assert "no sign of life for 91 s" in control_status.read_status(tmp_path).activity.reason
         a.does(State.WAITING_FOR_SLOT, "the next slot", until=5_000.0)
         assert fed(manager), "it waits as it should"

@@ -53,13 +53,15 @@ def test_where_nothing_keeps_them_awake_both_reasons_are_told(tmp_path: Path, mo
     def nowhere() -> str:
         raise PlaceError("pathem is not installed")
 
-    with cpu.keep_cpus_awake(nowhere) as awake:
+    monkeypatch.setattr(cpu, "find_pathem", nowhere)
+    with cpu.keep_cpus_awake() as awake:
         assert awake.method is Method.NONE
         assert (
             awake.reason == f"{tmp_path / 'missing'} cannot be used: No such file or directory; pathem is not installed"
         )
         assert awake.sentence().startswith("CPUs are not kept awake (")
-    with cpu.keep_cpus_awake(lambda: "/bin/false") as awake:
+    monkeypatch.setattr(cpu, "find_pathem", lambda: "/bin/false")
+    with cpu.keep_cpus_awake() as awake:
         assert awake.method is Method.NONE and "/bin/false --spin ended without an error message" in (
             awake.reason or ""
         )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from contextlib import suppress
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +15,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 from twisted.web.client import HTTPConnectionPool
 
-from crawler import spider
+from crawler import policy, spider
 
 
 class Connection:
@@ -44,6 +46,28 @@ def test_hosts_without_connections_are_forgotten_and_others_kept(monkeypatch: py
     assert pool._connections == {("http", "kept.example", 80): [kept]}
     clock.advance(spider.IDLE_S + 1)
     assert kept.closed
+
+
+def test_an_address_keeps_its_rate_where_its_gets_wait_for_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, "SIZE_GETS", 1)
+    begun: list[float] = []
+
+    async def work() -> None:
+        pace = policy.Throttle(20.0, 10)
+
+        async def one() -> None:
+            async with pace.turn("198.18.0.9", size_get=True):
+                begun.append(time.monotonic())
+
+        async with pace.turn("198.18.0.8", size_get=True):
+            waiting = [asyncio.create_task(one()) for _ in range(5)]
+            await asyncio.sleep(0.3)
+            assert not begun
+        await asyncio.gather(*waiting)
+
+    asyncio.run(work())
+    assert len(begun) == 5
+    assert all(later - earlier >= 0.049 for earlier, later in pairwise(begun)), begun
 
 
 def test_a_server_cannot_send_much_more_than_is_read() -> None:

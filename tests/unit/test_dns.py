@@ -257,7 +257,7 @@ def test_another_process_without_rights_answers_the_same(server: Server) -> None
         async with Resolver("127.0.0.1", port=server.port) as resolver, lookups.confined(resolver) as there:
             here = await all_of(resolver)
             assert await all_of(there) == here
-            [pid] = there.pool.pids
+            pid = there.pool._processes[0]._child.pid
             status = Path(f"/proc/{pid}/status").read_text()
             assert "CapEff:\t0000000000000000" in status and "NoNewPrivs:\t1" in status
             os.kill(pid, signal.SIGKILL)
@@ -291,7 +291,7 @@ def test_what_a_process_says_that_was_taken_over_is_no_answer(reply: str, monkey
         async with lookups.confined(Resolver("127.0.0.1")) as there:
             await asyncio.wait_for(there.addresses("a.example"), 30)
 
-    monkeypatch.setattr(lookups, "_start", start)
+    monkeypatch.setattr(lookups, "start_here", start)
     with pytest.raises(PlaceError, match="crashed 3 times in a row"):
         asyncio.run(look_up())
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from downloader.programs import processor
+from downloader.programs import kernel
 from downloader.programs.body import BLOCK_BYTES, KEPT_BLOCKS, QUEUED_BLOCKS, Body
-from downloader.programs.processor import Usage, parse_run_delay
+from downloader.programs.kernel import Usage, parse_run_delay
 
 KEPT = KEPT_BLOCKS * BLOCK_BYTES
 NOISE = random.Random(1).randbytes(3 * BLOCK_BYTES)
@@ -103,7 +103,7 @@ def test_a_line_of_schedstat(line: str, expected: float | None) -> None:
 
 
 def test_unknown_is_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "_SCHEDSTAT", processor._SCHEDSTAT.with_name("nosuch"))
+    monkeypatch.setattr(kernel, "_SCHEDSTAT", kernel._SCHEDSTAT.with_name("nosuch"))
     before = Usage.now()
     assert Usage.now().waited_since(before) is None and Usage.now().cpu_since(before) >= 0
 

@@ -28,6 +28,7 @@ from downloader.campaign.targets import check_trust, describe_trust, load_target
 from downloader.execution.journal import _agree
 from tests.cells import examples
 from upshift.campaign import run_file
+from upshift.demo import campaign_text
 from upshift.run_options import RunOptions
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -94,6 +95,12 @@ def test_a_topology_is_looked_for_beside_the_campaign_file() -> None:
     assert topology("./x", "some/where/c.toml") == "some/where/x"
     assert topology("/abs/x.toml", "some/where/c.toml") == "/abs/x.toml"
     assert topology("anrw", "some/where/c.toml") == "anrw"
+
+
+def test_a_path_of_a_demos_topology_is_that_of_the_present_folder(tmp_path: Path) -> None:
+    for topology, lab in (("./small.toml", Path("small.toml").absolute()), ("small", "small")):
+        (tmp_path / "demo.toml").write_text(campaign_text(topology))
+        assert load(tmp_path / "demo.toml").topology == str(lab)
 
 
 def test_run_reads_the_topology_beside_the_campaign_file(tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ from downloader.client import ClientResult
 from downloader.execution.calls import Resolution
 from downloader.execution.journal import Journal
 from downloader.execution.records import (
-    Planned,
     clock_offset_s,
     complete,
     mark_void,
@@ -59,18 +58,6 @@ def runs(count: int = 3) -> list[PlannedRun]:
 
 
 def download(run: PlannedRun, position: int, *, attempt: int = 1, sha: str = "a", size: int = 5) -> Download:
-    planned = Planned(
-        campaign="c",
-        vantage="A",
-        iteration=run.iteration,
-        target=run.target,
-        configuration=Configuration(name=run.configurations[position], client="requests"),
-        client=clients.ALL["requests"],
-        position=position,
-        attempt=attempt,
-        budget_s=9.0,
-        port=443,
-    )
     result = ClientResult(
         outcome=Outcome.OK,
         failure=None,
@@ -83,7 +70,18 @@ def download(run: PlannedRun, position: int, *, attempt: int = 1, sha: str = "a"
         content_type="video/mp4",
         local_port=1000 + position,
     )
-    return record(planned, result, looked_up=LOOKED_UP)
+    return record(
+        result,
+        campaign="c",
+        vantage="A",
+        run=run,
+        index=position,
+        configuration=Configuration(name=run.configurations[position], client="requests"),
+        client=clients.ALL["requests"],
+        attempt=attempt,
+        budget_s=9.0,
+        looked_up=LOOKED_UP,
+    )
 
 
 def test_a_row_has_the_network_of_its_target() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import core
 from core.errors import UsageError
 from core.terminal import show_progress
 from vantage.fleet import bundle
@@ -103,9 +104,10 @@ def test_a_folder_has_one_bundle_for_a_python(tmp_path: Path) -> None:
     assert pythons == ["py3.12", "py3.13"]
 
 
-def test_no_checkout_is_one_sentence(tmp_path: Path) -> None:
+def test_no_checkout_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "__file__", str(tmp_path / "core" / "__init__.py"))
     with pytest.raises(UsageError, match="built from a checkout"):
-        find_checkout(tmp_path / "upshift")
+        find_checkout()
 
 
 def test_an_unknown_python_is_one_sentence(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -11,6 +12,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -24,7 +27,7 @@ from tests.unit.test_fleet_offer import NEEDS
 from tests.unit.test_snapshot import PLAN, work
 from vantage.fleet import collecting
 from vantage.fleet.collecting import Job, collect, is_database, is_same
-from vantage.fleet.offer import File, Needs
+from vantage.fleet.offer import JOURNAL, File, Needs
 
 pytestmark = pytest.mark.thorough  # they start rsync
 
@@ -128,6 +131,39 @@ def test_what_is_there_is_not_copied_again_and_what_is_damaged_is(home: Path) ->
     assert collect(*job(home)).changed == 1 and capture.read_bytes() == whole
 
 
+def test_what_is_removed_there_stays_here(home: Path) -> None:
+    """However often the host is asked to remove what has arrived."""
+    here, there = home.parent / "collected/vantage/A/captures", home / "vantage/A/captures"
+    collect(*job(home))
+    arrived = {path.name: path.read_bytes() for path in here.iterdir()}
+    for removed in (2, 0):
+        assert snapshot.free(home, home / "snapshot" / "snapshot.json").captures == removed
+        snapshot.take(home)
+        collect(*job(home))
+        assert {path.name: path.read_bytes() for path in here.iterdir()} == arrived
+    assert len(arrived) == 2 and not list(there.iterdir())
+
+
+def test_captures_are_on_disk_before_the_host_may_remove_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their content by rsync, their names before the journal that refers to them."""
+    here, synced, commands = home.parent / "collected/vantage/A", [], []
+    fsync, start = os.fsync, process.start
+
+    def sync(handle: int) -> None:
+        synced.append((Path(f"/proc/self/fd/{handle}").readlink(), (here / JOURNAL).exists()))
+        fsync(handle)
+
+    def note(argv: list[str], **more: Any) -> process.Child:
+        commands.append(argv)
+        return start(argv, **more)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(process, "start", note)
+    collect(*job(home))
+    assert (here / "captures", False) in synced and synced[-1] == (here, True)
+    assert commands and all("--fsync" in argv for argv in commands)
+
+
 def test_a_host_that_lists_other_captures_each_time_does_not_fill_the_disk(home: Path) -> None:
     collect(*job(home, captures=2))
     captures = home / "vantage" / "A" / "captures"
@@ -165,5 +201,9 @@ def test_the_program_says_one_sentence(home: Path, capsys: pytest.CaptureFixture
     (home / "snapshot" / "snapshot.json").unlink()
     assert collecting.main(json.dumps(asdict(question))) == 1
     assert capsys.readouterr().err.startswith("upshift: A: it has no snapshot.json that is a file of at most ")
+    full = OSError(errno.ENOSPC, "No space left on device")  # as write(2) says it, without a file
+    with mock.patch.object(collecting, "collect", side_effect=full):
+        assert collecting.main(json.dumps(asdict(question))) == 75
+    assert capsys.readouterr().err == "upshift: A: No space left on device; collect again\n"
     done = process.run([sys.executable, "-P", "-m", "vantage.fleet.collecting", json.dumps(asdict(question))])
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)

@@ -11,11 +11,15 @@ from pathlib import Path
 import pytest
 
 from analysis.evidence.sources import OnDisk, from_capture
+from analysis.measures import dataset
+from analysis.report import series
 from core.files.journal import JournalReader, is_own
 from downloader.execution import snapshot
 from downloader.execution.journal import Journal
 from downloader.factors import ALL as FACTORS
 from downloader.limits.captures import Settled
+from tests.unit import pcap_writer
+from tests.unit.analysis_factory import make_download, write_campaign
 from tests.unit.test_downloader_journal import download, runs
 from tests.unit.test_snapshot import PLAN
 
@@ -52,3 +56,18 @@ def test_no_file_of_others_is_read_or_removed(tmp_path: Path, name: str) -> None
     assert snapshot.free(folder, tmp_path / "list.json").captures == 0
     assert victim.read_bytes() == b"of the user"
     assert from_capture(OnDisk(folder), rows, FACTORS).lost == "the capture is not in the vantage point's folder"
+
+
+OWN = "vantage/MUC/captures/run.pcap"
+
+
+@pytest.mark.parametrize(("name", "is_drawn"), [(OWN, True), *((one, False) for one in FOREIGN)])
+def test_no_capture_of_others_is_drawn(tmp_path: Path, name: str, is_drawn: bool) -> None:
+    named = make_download(server_ip="198.18.0.2", local_port=40000, capture=name.replace("/A/", "/MUC/"))
+    data = dataset.load([write_campaign(tmp_path / "campaign", [named])])
+    frames = [(one.time_ns, pcap_writer.ipv4(one)) for one in pcap_writer.download(packets=20)]
+    for there in ("victim.pcap", f"campaign/{OWN}", "campaign/vantage/B/captures/1-000-a.pcap"):
+        path = tmp_path / there
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(pcap_writer.pcap(frames))
+    assert bool(series.of_run(data.records, tmp_path / "campaign")) is is_drawn

@@ -1,13 +1,17 @@
-"""Source ports for a raw-socket prober on the host itself."""
+"""Addresses and source ports for a raw-socket prober on the host itself; and which ports are in use."""
 
 from __future__ import annotations
 
 import itertools
+import socket
 
 import pytest
 
 from core.errors import PlaceError
-from vantage.host.raw_ports import COUNT, STARTS, free_ports, reset_table
+from core.system.process import Completed
+from vantage.host import network
+from vantage.host.raw_ports import COUNT, STARTS, find_prober, free_ports, reset_table
+from vantage.linux.ports import local_ports
 
 
 @pytest.mark.parametrize(
@@ -36,3 +40,31 @@ def test_ranges_do_not_overlap_and_none_free_is_one_sentence() -> None:
 def test_only_resets_from_these_ports_are_dropped() -> None:
     rule = [line.strip() for line in reset_table("t", 52_000, 60_191).splitlines() if "drop" in line]
     assert rule == ["tcp sport 52000-60191 tcp flags & rst == rst counter drop"]
+
+
+@pytest.mark.parametrize(
+    ("interface", "said"),
+    [("nothing0", "no network interface named 'nothing0'"), ("any", "this host has no default route, so the uplink")],
+)
+def test_an_interface_that_is_not_there_is_named(interface: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ip(argv: tuple[str, ...]) -> Completed:
+        return Completed(argv=argv, returncode=int("address" in argv), stdout="", stderr="")
+
+    monkeypatch.setattr(network, "run", ip)
+    with pytest.raises(PlaceError, match=said):
+        find_prober(interface)
+
+
+def test_ports_in_use_are_those_of_all_sockets_or_of_servers() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
+    ):
+        datagrams.bind(("127.0.0.1", 0))
+        listening, own, udp = (each.getsockname()[1] for each in (server, client, datagrams))
+        assert {listening, own} <= local_ports("tcp")
+        servers = local_ports("tcp", unconnected=True)
+        assert listening in servers and own not in servers
+        assert udp in local_ports("udp", "thread-self", unconnected=True)
+    assert local_ports("tcp", "0") == set(), "no such process"

@@ -15,7 +15,7 @@ from core.errors import UsageError
 from downloader.execution.journal import Journal
 from downloader.factors import ALL as FACTORS
 from downloader.limits.captures import Settled
-from tests.inspected import Silent
+from tests.campaigns import Silent
 from tests.unit.test_downloader_journal import download, runs
 
 CAPTURE = "vantage/A/captures/1-000-x.pcap"

@@ -1,4 +1,7 @@
-"""`upshift lab down`: which labs it removes. No lab is built: a lock that is held makes one that is up."""
+"""`upshift lab down`: which labs it removes; and what `exec` and `status` say while a lab comes up or goes down.
+
+No lab is built: a lock that is held makes one that is up.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import pytest
 from core.files.disk import take_lock, write_json
 from core.system.process import start_time_ticks
 from tests.command import upshift
+from upshift.commands import lab
 from vantage.lab.state import LabFolder
 
 
@@ -74,3 +78,27 @@ def test_a_lab_of_a_running_command_is_only_removed_by_its_name(labs: Path) -> N
     with small.locked():
         assert not small.busy(), "a process may end its own labs"
     assert upshift("lab", "down").stdout == "Removed: small.\n", "nothing holds it any more"
+
+
+def test_one_lab_and_all_of_them_cannot_be_asked_for_at_once(labs: Path) -> None:
+    files(labs, "dead")
+    done = upshift("lab", "down", "dead", "--all")
+    assert (done.returncode, done.stdout) == (2, "") and (labs / "dead").exists()
+    assert done.stderr == "upshift: --all removes all labs, not only dead; give one of the two\n"
+
+
+def test_a_lab_without_a_plan_is_still_coming_up(labs: Path) -> None:
+    with files(labs, "small").locked():
+        done = upshift("lab", "exec", "MUC", "--", "true")
+        assert done.stderr == "upshift: the lab small is still coming up; try again in a moment\n"
+        assert upshift("lab", "status").stdout == "small: starting\n"
+
+
+def test_the_status_of_a_lab_that_goes_down_meanwhile_is_what_was_seen(
+    labs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files(labs, "small")
+    awake = {"method": "none", "reason": "as requested"}
+    seen = {"name": "small", "status": "ready", "detail": "", "timing": {"cpus_awake": awake}}
+    monkeypatch.setattr(lab, "describe", lambda _: seen)
+    assert upshift("lab", "status").stdout == "small: ready\n  CPUs are not kept awake (as requested)\n"

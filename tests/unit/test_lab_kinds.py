@@ -155,6 +155,21 @@ def test_nginx_has_no_sites_and_not_everywhere_http_3(tmp_path: Path, monkeypatc
     roles.check_quic_here(load(MINI, tmp_path), where="t.toml")
 
 
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        *((f'web_server = "{kind}"', f"web_server: {kind}") for kind in ("nginx", "sender", "smoltcp")),
+        ('body = { rate_mbit = 4, chunk = "16 kB" }', "body: paced"),
+    ],
+)
+def test_sites_on_a_server_that_would_not_serve_them_are_refused(tmp_path: Path, own: str, said: str) -> None:
+    site = '\n[[site]]\nkind = "plain"\ndomain = "a.example"\nserver = "s"\n'
+    text = topology("bad", server("s", "www.s.example", more=own))
+    load(text, tmp_path)
+    with pytest.raises(UsageError, match=rf"field server\.s\.{said} has no sites, and s has; put these sites on an"):
+        load(text + site, tmp_path)
+
+
 def test_the_algorithm_goes_with_the_server_that_it_was_named_for(tmp_path: Path) -> None:
     text = topology(
         "algorithms",

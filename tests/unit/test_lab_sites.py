@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from core.errors import UsageError
+from tests.lab._sites import planted_sites, read_access
 from tests.topologies import MINI, site_kinds
 from vantage.lab import dns, sites
 from vantage.lab.addresses import address_plan
 from vantage.lab.planner import server_setups
 from vantage.lab.roles import speaks_quic
 from vantage.lab.site_kinds import MB
-from vantage.lab.sites import read_access
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import Topology
 from vantage.lab.topology_file import load_topology
@@ -72,12 +72,28 @@ def load(text: str, folder: Path) -> Topology:
             site(kind="reset", domain="a.example", server="s"),
             r"field server\.s\.domains: it has sites that need Upshift's own server",
         ),
+        *(
+            (f"[site_kind.own.pages]\n{answers}\n", rf"field site_kind\.own: '?{path}'? is {what}")
+            for answers, path, what in (
+                ('"/../../x" = { text = "x" }', "/../../x", "not a valid path; use /folder/name"),
+                ('"//etc/x" = { text = "x" }', "//etc/x", "not a valid path"),
+                ('"/a/./x" = { text = "x" }', "/a/./x", "not a valid path"),
+                ('"/a" = { size = 1 }\n"/a/b" = { size = 1 }', "/a/b", "in a file; use another path"),
+            )
+        ),
     ],
 )
 def test_faults_are_sentences(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence) as caught:
         load(text, tmp_path)
     assert str(caught.value).startswith(f"{tmp_path}/mini.toml: ")
+
+
+def test_a_kind_may_answer_below_what_is_no_file_and_have_any_name_for_one(tmp_path: Path) -> None:
+    answers = dict.fromkeys(("/", "/a/b", "/.well-known/x y", "/..a/b.."), "size = 1")
+    answers |= {"/a": 'status = 301\nlocation = "/a/"', "/a/": "status = 404"}
+    text = "".join(f'[site_kind.own.pages."{path}"]\n{answer}\n' for path, answer in answers.items())
+    assert set(load(text, tmp_path).site_kinds["own"].pages) == set(answers)
 
 
 def of_every_kind(folder: Path) -> str:
@@ -107,10 +123,10 @@ def test_every_kind_has_its_hosts_names_and_files(tmp_path: Path) -> None:
     zone = dns.zone(topology, address_plan(topology))
     assert f"inside.private-redirect-1.example. IN A {sites.PRIVATE_ADDRESS}" in zone
     assert "unresolvable" not in zone
-    for found in sites.planted(topology):
+    for found in planted_sites(topology):
         assert (found.url is None) == (topology.site_kinds[found.kind].finds is None)
         assert found.size_bytes is None or MB <= found.size_bytes <= 100 * MB
-    files = {found.url for found in sites.planted(topology)}
+    files = {found.url for found in planted_sites(topology)}
     assert {"https://plain-1.example/docs/report.pdf", "https://www.www-2.example/file.iso"} <= files
 
 

@@ -10,18 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.domain import RouteAttribute
+from core.domain import RouteAttribute, Sysctl
 from core.errors import PlaceError
 from core.system.place import FlowCount
 from core.system.process import Completed
+from vantage.lab.calibrate import unprogrammed
 from vantage.lab.watch import count_flows, judge, lateness_ms
 from vantage.linux import namespace as linux
+from vantage.linux import settings, sysctls
 
 EDGES_US = [0, 1000, 5000, 10000]
 
 
 def snapshot(*buckets: int) -> dict[str, Any]:
-    pair = {"from": "a", "to": "b", "overflow": 0, "write_errors": 0}
+    pair: dict[str, Any] = {"from": "a", "to": "b", "in_packets": 9, "overflow": 0, "write_errors": 0}
     pair["lateness"] = {"buckets": list(buckets), "max_ns": 30_000_000}
     node = {"name": "a", "device_counters": {"tx_dropped": 0, "rx_dropped": 0}}
     return {"lateness_edges_us": EDGES_US, "pairs": [pair], "nodes": [node]}
@@ -61,6 +63,19 @@ def test_unprogrammed_drops_void() -> None:
     assert "lost 2 packets from a to b (write_errors)" in str(judge(before, after, 0.0, 5.0))
 
 
+def test_calibration_counts_all_that_voids_a_run() -> None:
+    before = snapshot(0, 0, 0, 0)
+    after = copy.deepcopy(before)
+    assert unprogrammed(before, after).good
+    after["pairs"][0] |= {"in_packets": 109, "overflow": 1, "write_errors": 2}
+    after["nodes"][0]["device_counters"] = {"tx_dropped": 4, "rx_dropped": 8}
+    found = unprogrammed(before, after)
+    assert (found.good, found.measured) == (False, "15 of 100 packets")
+    after = copy.deepcopy(before)
+    after["nodes"][0]["device_counters"]["rx_dropped"] = 1
+    assert not unprogrammed(before, after).good
+
+
 def test_both_directions_of_a_connection_are_one() -> None:
     def flow(src: str, sport: int, dport: int, protocol: int, count: int, lost: int) -> dict[str, Any]:
         found = {"src": src, "sport": sport, "dport": dport, "protocol": protocol, "marked": 1, "tail": 0, "aqm": 0}
@@ -80,6 +95,37 @@ def test_one_field_of_a_setting_changes() -> None:
     assert linux.new_values({"r": "1 2 3", "e": "0"}, wanted) == {"r": "1 8 9", "e": "1"}
     with pytest.raises(PlaceError, match="r has 1 numbers, none is number 2"):
         linux.new_values({"r": "1"}, wanted[:1])
+
+
+def test_where_the_kernel_refuses_one_setting_no_other_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was before reaches nobody then, so nobody could restore it."""
+    first = {"net.a": "1", "net.b": "2", settings.NO_METRICS: "1"}
+    present = dict(first)
+
+    def write(name: str, value: str) -> None:
+        if name == "net.b":
+            raise PlaceError("the kernel refuses net.b")
+        present[name] = value
+
+    def run(argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> Completed:
+        said = ""
+        for name, _, value in (change.partition("=") for change in argv[2:] if argv[1] == "-qw"):
+            try:
+                write(name, value)
+            except PlaceError:
+                said = "sysctl: permission denied on key"
+        shown = "".join(f"{name} = {value}\n" for name, value in present.items())
+        return Completed(argv=tuple(argv), returncode=0, stdout=shown, stderr=said)
+
+    wanted = [Sysctl(name=name, value="9") for name in ("net.a", "net.b")]
+    with pytest.raises(PlaceError, match=r"the kernel refuses net\.a=9 net\.b=9"):
+        linux.apply_settings(run, wanted)
+    assert present == first
+    monkeypatch.setattr(sysctls, "read", present.get)
+    monkeypatch.setattr(sysctls, "write", write)
+    with pytest.raises(PlaceError, match=r"the kernel refuses net\.b"):
+        settings.change([(each.name, each.field, each.value) for each in wanted], ["net.a", "net.b"])
+    assert present == first
 
 
 def test_sysctl_output_is_read() -> None:

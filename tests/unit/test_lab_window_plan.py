@@ -220,3 +220,10 @@ def test_another_make_of_tcp_has_the_servers_addresses_instead_of_the_kernel(tmp
     assert program.argv[-4:] == ("--address", f"{plan['a'].ipv4}/15", "--address", f"{plan['a'].ipv6}/48")
     with pytest.raises(UsageError, match="smoltcp has a TCP of its own, without initcwnd; remove windows"):
         load(tmp_path, text.replace("web_server", "windows = [4]\nweb_server"))
+
+
+def test_a_server_may_have_the_name_that_the_origin_of_another_would_have(tmp_path: Path) -> None:
+    found = load(tmp_path, server("x-origin", "www.a.example", more=WINDOWS), server("x", "www.b.example"))
+    plan = address_plan(found)
+    node = next(node for node in _nodes(found, plan, ipv6=True) if node.name == "x-origin")
+    assert f"rule add from {window_addresses(found)['x-origin'][100].ipv4} lookup 10100" in node.ip_batch

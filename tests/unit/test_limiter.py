@@ -117,6 +117,12 @@ def test_the_client_comes_first(empty: Connection) -> None:
     assert judge(sleeping).limiter is Limiter.RECEIVE_WINDOW, "it waited for the network, too"
 
 
+def test_an_answer_of_no_duration_has_no_shares(empty: Connection) -> None:
+    late = replace(answer(empty, [10_000]), client_cpu_share=0.8, client_late_share=0.3)
+    verdict = judge(replace(late, response_last_ns=late.response_first_ns))
+    assert verdict.limiter is Limiter.CLIENT_CPU and verdict.shares == {}
+
+
 def test_a_slow_client_behind_a_busy_bottleneck_costs_nothing(empty: Connection) -> None:
     slow = replace(answer(empty, GROWING + [100_000] * 12, inflation=1.5), client_run_delay_share=0.9)
     assert judge(slow).limiter is Limiter.PATH_RATE

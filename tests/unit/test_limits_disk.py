@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,8 +29,10 @@ def test_a_folder_is_looked_through_where_the_limit_is_near_or_the_size_is_old(t
         monotonic=lambda: clock[0],
     )
 
+    rows = itertools.count()
+
     def over(needed: int) -> tuple[int, str | None]:
-        return disk.over("MUC", needed, 0, most=90 * MB)
+        return disk.over("MUC", needed, next(rows), most=90 * MB)
 
     for _ in range(8):
         assert over(10 * MB)[1] is None
@@ -46,6 +49,16 @@ def test_a_folder_is_looked_through_where_the_limit_is_near_or_the_size_is_old(t
     assert looks[-1] == used_bytes(tmp_path)
     (tmp_path / "capture").unlink()
     assert over(10 * MB)[1] is None, "a pause ends as soon as there is room"
+
+
+def test_a_run_that_waits_for_something_else_is_promised_its_room_once(tmp_path: Path) -> None:
+    """The gates are asked again each second, e.g. until a slot begins."""
+    looks: list[int] = []
+    limit = TABLES_BYTES + 100 * MB
+    disk = FolderDisk(tmp_path, Disk(limit=limit, reserve=0), tell=looks.append, monotonic=lambda: 0.0)
+    for _ in range(50):
+        assert disk.over("MUC", 10 * MB, 0, most=90 * MB)[1] is None
+    assert len(looks) == 1
 
 
 def test_a_file_that_goes_meanwhile_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,7 @@ def test_another_list_of_the_same_name_and_length_is_another_list(tmp_path: Path
     def plans() -> list[dict[str, Any]]:
         return [
             crawler.run.CrawlOptions(source=source, out=out, ledger=ledger, contact="me").plan(),
-            *(plan_of(each, SurveyOptions(source=source, out=out), each.settings()) for each in ALL.values()),
+            *(plan_of(each, SurveyOptions(source=source, out=out), each.settings(), source) for each in ALL.values()),
         ]
 
     source.write_text("a.example\n")
@@ -157,8 +157,9 @@ def test_another_file_of_names_or_certificates_is_another_plan(tmp_path: Path) -
     options = SurveyOptions(source=tmp_path / "list", out=tmp_path / "out")
     options.source.write_text("a.example\n")
     for survey, name in ((IW, "cdn_names"), (QUIC, "ca")):
-        plans = [plan_of(survey, options, survey.settings())]
+        plans = [plan_of(survey, options, survey.settings(), options.source)]
         for text in ("one", "two"):
             (tmp_path / "file").write_text(text)
-            plans.append(plan_of(survey, options, survey.settings(**{name: tmp_path / "file"})))
+            settings = survey.settings(**{name: tmp_path / "file"})
+            plans.append(plan_of(survey, options, settings, options.source))
         assert plans[0][name] is None and len({json.dumps(plan) for plan in plans}) == 3

@@ -6,6 +6,7 @@ import csv
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -158,6 +159,13 @@ def test_rows_of_one_domain_are_joined_and_other_files_dropped() -> None:
     assert found.dropped == [("d0.example", "https://d0.example/g", "google", "another file of the same domain")]
 
 
+def test_a_size_brings_along_whether_it_is_a_lower_bound() -> None:
+    for bound in (True, False):
+        sizes: dict[str, Any] = {"size_bytes": 2_000_000, "size_is_lower_bound": bound}
+        found = choose([target(0, size_bytes=None, size_is_lower_bound=False), target(0, **sizes)])
+        assert [{name: row[name] for name in sizes} for row in found.rows] == [sizes]
+
+
 def test_a_target_that_moved_is_not_at_its_former_provider() -> None:
     """What the first file does not know of an address (its organisation) is not what a later one says of another."""
     before = target(0, "akamai", asn=20940, organisation="Akamai", rule="seed", cname_provider="akamai")
@@ -206,8 +214,11 @@ def test_wrong_use_is_one_sentence(tmp_path: Path) -> None:
     store.write_rows(source, "targets", [target(0, ecn=None)])
     with pytest.raises(UsageError, match=r"no targets left \(not surveyed: ecn\); survey them first"):
         run(source, "-o", tmp_path / "o.parquet")
-    with pytest.raises(UsageError, match="'all' is not a valid requirement; use one of: tcp, quic, both, none"):
-        run(source, "-o", tmp_path / "o.parquet", "--require", "all")
+    refused = CliRunner().invoke(app, ["compose", str(source), "-o", str(tmp_path / "o.parquet"), "--require", "all"])
+    assert refused.exit_code == 2 and "'tcp', 'quic', 'both', 'none'" in refused.output
+    for option in ("--report", "--dropped"):
+        with pytest.raises(UsageError, match=rf"^{option} \.: this is a folder; name a file"):
+            run(source, "-o", tmp_path / "o.parquet", option, ".")
     with pytest.raises(UsageError, match="file not found"):
         run(tmp_path / "none.parquet", "-o", tmp_path / "o.parquet")
     assert not (tmp_path / "o.parquet").exists()

@@ -63,8 +63,9 @@ def test_longest_match_equals_brute_force(kind, bits: int) -> None:  # type: ign
         make = ipaddress.IPv4Address if bits == 32 else ipaddress.IPv6Address
         got = [None if (o := found.find(make(a))) is None else o.asn for a in asked if not mapped(make(a))]
         assert got == [w for a, w in zip(asked, want, strict=True) if not mapped(make(a))]
-        if bits == 32:
-            assert found.origins_v4(np.array(asked, np.uint32)).tolist() == [w or 0 for w in want]
+        texts = [str(make(a)) for a in asked if not mapped(make(a))]
+        assert [o and o.asn for o in found.find_all(texts)] == got
+        assert {o.prefix for o in found.find_all(texts) if o} <= {str(network) for network in networks}
 
     check()
 
@@ -86,6 +87,7 @@ def test_most_votes_win_and_the_others_stay_visible() -> None:
     first = found.find("192.0.2.77")
     assert first is not None
     assert (first.asn, dict(first.votes), first.as_set_votes, first.moas) == (30, {30: 2, 20: 1}, 1, True)
+    assert list(first.votes) == [30, 20]
     assert first.dissent == pytest.approx(0.5)
     tie = found.find("198.51.100.1")
     assert tie is not None
@@ -93,7 +95,6 @@ def test_most_votes_win_and_the_others_stay_visible() -> None:
     unknown = found.find("203.0.113.1")
     assert unknown is not None
     assert (unknown.asn, unknown.as_set_votes, unknown.dissent) == (None, 1, 1.0)
-    assert found.origins_v4(np.array([0xCB007101], np.uint32)).tolist() == [0]
     assert found.v4.moas.tolist() == [True, True, False]
 
 
@@ -131,8 +132,32 @@ def test_a_table_comes_back_from_disk(tmp_path: Path) -> None:
 def test_an_empty_table() -> None:
     empty = table_of()
     assert empty.find("10.0.0.1") is None
-    assert empty.origins_v4(np.zeros(3, np.uint32)).tolist() == [0, 0, 0]
     assert empty.find_all(["10.0.0.1", "2001:db8::1"]) == [None, None]
+    assert empty.find_all([]) == []
+
+
+@given(st.lists(st.ip_addresses(), max_size=20))
+@settings(max_examples=examples(30), deadline=None)
+def test_addresses_of_both_versions_are_found_together(addresses: list[ipaddress.IPv4Address]) -> None:
+    entries = [("64.0.0.0/8", "7"), ("::/16", "8"), ("2001:db8:0:1::/64", "9")]
+    entries += [(f"{n << 4}.0.0.0/{8 + n}", str(n + 100)) for n in range(1, 16)]
+    found = table_of(*entries)
+    asked = [*map(str, addresses), "64.1.2.3", "::ffff:64.1.2.3", "2001:db8:0:1::7%eth0", "::64.1.2.3", "::"]
+    parsed = [ipaddress.ip_address(text) for text in asked]
+    plain = [getattr(address, "ipv4_mapped", None) or address for address in parsed]
+    networks = {ipaddress.ip_network(prefix): int(path) for prefix, path in entries}
+    want = []
+    for address in plain:
+        holding = [network for network in networks if address.version == network.version and address in network]
+        longest = max(holding, key=lambda network: network.prefixlen, default=None)
+        want.append(None if longest is None else (str(longest), networks[longest]))
+    assert [origin and (origin.prefix, origin.asn) for origin in found.find_all(asked)] == want
+
+
+@pytest.mark.parametrize("text", ["", "1", "abcd", "10.0.0", "10.0.0.01", "a.example", "10.0.0.1/8", "1::2::3", "%lo"])
+def test_other_text_is_no_address(text: str) -> None:
+    with pytest.raises(ValueError, match="does not appear to be an IPv4 or IPv6 address"):
+        table_of(("10.0.0.0/8", "1 2")).find_all(["10.0.0.1", text])
 
 
 def test_broken_tables_are_refused(tmp_path: Path) -> None:
@@ -213,7 +238,8 @@ def test_two_full_tables_against_a_dictionary(shared_data: Path, repeats: Repeat
                 return asn
         return 0
 
-    assert found.origins_v4(np.array(asked, np.uint32)).tolist() == [oracle(a) for a in asked]
+    origins = found.find_all([str(ipaddress.IPv4Address(address)) for address in asked])
+    assert [origin.asn if origin else 0 for origin in origins] == [oracle(a) for a in asked]
 
 
 def test_the_zip_of_the_full_table_is_no_rib(shared_data: Path) -> None:

@@ -20,7 +20,8 @@ from downloader.campaign.expected import USUAL, PathGuess, expected_s, run_bytes
 from downloader.schedule.schedule import Schedule, State, Turns
 from downloader.schedule.slots import SlotGate, share
 from upshift.cli import app
-from upshift.estimate import Estimate, Rates, estimate
+from upshift.commands.plan import PlanOptions
+from upshift.estimate import Estimate, estimate
 
 NOW = datetime(2027, 1, 5, 20, 0, tzinfo=UTC).timestamp()
 NAMES = ("A", "B", "C")
@@ -150,8 +151,8 @@ def test_a_price_is_the_users_rates_times_the_use() -> None:
     part = replace(
         estimated([target(0)]).parts["A"], hours=10.0, sent_bytes=2_000_000_000, received_bytes=30_000_000_000
     )
-    assert Rates(hour=0.25, gb=0.5, gb_in=0.0).price(part) == pytest.approx(3.5)
-    assert Rates(hour=0.0, gb=0.0, gb_in=0.1).price(part) == pytest.approx(3.0)
+    assert PlanOptions(price_hour=0.25, price_gb=0.5).price(part) == pytest.approx(3.5)
+    assert PlanOptions(price_gb_in=0.1).price(part) == pytest.approx(3.0)
 
 
 @pytest.fixture
@@ -246,6 +247,28 @@ def test_disk_need_is_compared_with_limit_and_room(
 ) -> None:
     output = planned_output(file, f"[disk]\n{disk}\n", "", monkeypatch)
     assert re.search(sentence, output) if sentence else "Disk: " not in output, output
+
+
+def lab_plan(file: Path, disk: str, monkeypatch: pytest.MonkeyPatch, *options: str) -> str:
+    """What `upshift plan` says of a campaign of 400 downloads at each of a lab's three vantage points, in one line."""
+    head = 'name = "c"\nlab = "anrw"\ntargets = "targets.csv"\n'
+    client = '[[configurations]]\nname = "BL"\nclient = "requests"\n'
+    file.write_text(f"{head}iterations = 25\n[disk]\n{disk}\n{client}")
+    rows = [f"{n}.com,https://{n}.com/f,other,100000" for n in range(8)]
+    (file.parent / "targets.csv").write_text("\n".join(["domain,url,provider,size_bytes", *rows]) + "\n")
+    monkeypatch.setattr("core.terminal.PIPE_COLUMNS", 80)
+    done = CliRunner().invoke(app, ["plan", str(file), *options])
+    return " ".join(done.output.split()) or str(done.exception)
+
+
+def test_vantage_points_of_a_lab_share_a_folder(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = 210_000 + 400 * 5_000
+    refused = lab_plan(file, 'limit = "4.5 MB"', monkeypatch)
+    assert "journal and tables of 1,200 downloads need 7.05 MB" in refused
+    alone = lab_plan(file, 'limit = "4.5 MB"', monkeypatch, "--here")
+    assert re.search(r"needs about \S+ MB, and the limit is 4.5 MB .* From then on captures", alone), alone
+    short = lab_plan(file, 'reserve = "900 TB"', monkeypatch)
+    assert f"Without captures it needs {3 * one / 1e6:.2f} MB, so the campaign will pause." in short
 
 
 def test_a_limit_that_can_never_be_met_is_refused(file: Path) -> None:

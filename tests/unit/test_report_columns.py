@@ -11,7 +11,7 @@ import pytest
 from analysis.measures import costs, dataset
 from analysis.measures.dataset import Dataset
 from analysis.measures.rows import Metric
-from analysis.report import campaign, checks, figures, points
+from analysis.report import campaign, checks, figures, points, targets
 from core.domain import Download
 from tests.unit import report_reference as reference
 from tests.unit.analysis_factory import realistic, write_campaign
@@ -90,11 +90,12 @@ def test_points(data: Dataset) -> None:
 
 def test_figures(data: Dataset) -> None:
     for figure in figures.plan(data):
+        throughput, rtt = figure.panels.values()
         for rows in figure.lines.values():
             records = data.records_of(rows)
-            assert all(r.download.outcome == "ok" and r.accepted(unproven=False) for r in records)
+            assert all(r.download.outcome == "ok" and r.download.accepted is True for r in records)
             assert not any(r.is_warmup for r in records)
-            assert [r.number("mean_throughput") for r in records] == figure.panels[0].values[rows].tolist()
-            assert [figures.handshake_rtt(r) for r in records] == figure.panels[1].values[rows].tolist()
+            assert [r.number("mean_throughput") for r in records] == throughput[rows].tolist()
+            assert [r.number("handshake_rtt") for r in records] == rtt[rows].tolist()
     rates = figures.body_rates(data).tolist()
-    assert [figures.body_rate(r) for r in data.records] == [None if rate != rate else rate for rate in rates]
+    assert [targets.body_rate(r) for r in data.records] == [None if rate != rate else rate for rate in rates]

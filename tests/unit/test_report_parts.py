@@ -26,7 +26,7 @@ from core.domain import Comparison, Role, Transport
 from core.files.description import DescribedConfiguration
 from tests.terminals import on_terminal
 from tests.unit import pcap_writer
-from tests.unit.analysis_factory import lab_path, make_download, of_records, write_campaign
+from tests.unit.analysis_factory import lab_path, make_download, make_kpis, of_records, write_campaign
 
 
 def load(folder: Path, *, domains: int = 12, slow: float = 2.0) -> Dataset:
@@ -52,10 +52,11 @@ def plot(data: Dataset) -> plots.Forest:
 
 def test_forest_places_medians_on_a_log_scale_beside_the_margin(tmp_path: Path) -> None:
     drawn = plot(load(tmp_path))
-    by_name = {row.name: row for row in drawn.rows}
+    by_name = {row.of.comparison.name: row for row in drawn.rows}
     faster, noise = by_name["WS vs BL"], by_name["BL2 vs BL"]
-    assert faster.verdict == "faster" and faster.sentence.startswith("WS was faster than BL")
-    assert noise.role is Role.NOISE_FLOOR and noise.verdict == ""
+    assert faster.finding is not None and faster.finding.verdict == "faster"
+    assert faster.finding.sentence.startswith("WS was faster than BL")
+    assert noise.of.comparison.role is Role.NOISE_FLOOR and noise.finding is None and noise.words == ""
     places = {label: at for at, label in drawn.ticks}
     octave = (places["2"] - places["1"]) if "2" in places else (places["1.5"] - places["1"]) / math.log2(1.5)
     assert faster.at == pytest.approx(places["1"] + octave, abs=1.0)
@@ -81,21 +82,23 @@ def test_the_first_screen_says_what_a_row_depends_on(tmp_path: Path) -> None:
     }
     drawn = plot(dataset.load([write_campaign(tmp_path / "c", downloads, texts=texts)]))
     (row,) = drawn.rows
-    assert (row.verdict, row.words, row.amount) == ("mixed", "mixed by limiter", "24 domains, 24 runs")
-    assert "path rate 1.00 (12 domains, 12 runs), receive window 1.70 (12 domains, 12 runs)." in row.why
+    assert row.finding is not None and row.finding.verdict == "mixed"
+    assert (row.words, row.of.domains, row.of.n) == ("mixed by limiter", 24, 24)
+    assert "path rate 1.00 (12 domains, 12 runs), receive window 1.70 (12 domains, 12 runs)." in row.finding.why
     shown = " ".join(on_terminal(plots.FirstScreen(question="?", forest=drawn, noise=()).show, 120))
     assert "WS vs BL: Median by what limited BL:" in " ".join(shown.split())
 
 
 def test_a_direction_of_few_domains_has_no_size(tmp_path: Path) -> None:
-    drawn = next(row for row in plot(load(tmp_path, domains=8)).rows if row.name == "WS vs BL")
+    drawn = next(row for row in plot(load(tmp_path, domains=8)).rows if row.of.comparison.name == "WS vs BL")
     assert (drawn.words, drawn.interval, drawn.q) == ("faster", "", "0.008")
-    assert "by how much is open with fewer than 10 domains" in drawn.sentence
+    assert drawn.finding is not None
+    assert "by how much is open with fewer than 10 domains" in drawn.finding.sentence
 
 
 def test_forest_cuts_what_is_outside_and_leaves_out_rows_without_pairs(tmp_path: Path) -> None:
     drawn = plot(load(tmp_path, slow=100.0))
-    row = next(row for row in drawn.rows if row.name == "WS vs BL")
+    row = next(row for row in drawn.rows if row.of.comparison.name == "WS vs BL")
     assert row.at == 100.0 and row.cut_low and row.cut_high
     lone = dataset.load([write_campaign(tmp_path / "lone", [make_download()])])
     assert plot(lone).rows == ()
@@ -225,7 +228,7 @@ def test_curves_that_cover_each_other_stand_apart(tmp_path: Path) -> None:
 
     axis = Figure().subplots()
     one, near, far = np.array([[1.0, 2.0, 3.0], [1.01, 2.0, 3.0], [10.0, 20.0, 30.0]])
-    placed = figures._apart(axis, {0: one, 1: near, 2: far}, log=True)
+    placed = figures._apart(axis, {0: one, 1: near, 2: far})
     at = {index: transform.transform((2.0, 0.5)) for index, transform in placed.items()}
     plain = axis.transData.transform((2.0, 0.5))
     assert at[0][0] < plain[0] < at[1][0] and at[0][1] > plain[1] > at[1][1]
@@ -270,13 +273,14 @@ def test_what_filters_count_again_is_said_to_be_a_sample() -> None:
 def captured(folder: Path) -> Dataset:
     """One download with a capture of it, in which segments 5 and 6 came again; and one without its capture."""
     segments = pcap_writer.download(packets=200, lose=frozenset((5, 6)))
-    folder.mkdir()
+    captures = folder / "vantage" / "MUC" / "captures"
+    captures.mkdir(parents=True)
     frames = ((segment.time_ns, pcap_writer.ipv4(segment)) for segment in segments)
-    (folder / "run.pcap").write_bytes(pcap_writer.pcap(frames))
+    (captures / "run.pcap").write_bytes(pcap_writer.pcap(frames))
     ends = {"server_ip": "198.18.0.2", "local_port": 40000}
     downloads = [
-        make_download(capture="run.pcap", **ends),
-        make_download(domain="gone", capture="gone.pcap", **ends),
+        make_download(capture="vantage/MUC/captures/run.pcap", **ends),
+        make_download(domain="gone", capture="vantage/MUC/captures/gone.pcap", **ends),
     ]
     return dataset.load([write_campaign(folder, downloads)])
 
@@ -303,7 +307,7 @@ def test_runs_without_their_capture_are_counted(tmp_path: Path) -> None:
     (download,) = drawn[runs[0]]["downloads"]
     assert download["name"] == "BL" and len(download["retransmitted"]) == 2
     assert len(download["sequence"]) <= 120
-    (tmp_path / "c" / "gone.pcap").write_bytes(b"not a capture")
+    (tmp_path / "c" / "vantage" / "MUC" / "captures" / "gone.pcap").write_bytes(b"not a capture")
     assert series.documents(members, data.folders)[1] == 1
 
 
@@ -311,6 +315,14 @@ def test_series_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     data = captured(tmp_path / "c")
     monkeypatch.setattr(series, "MAX_DOWNLOADS", 0)
     assert series.documents({record.run: [record] for record in data.records}, data.folders) == ({}, 2)
+
+
+def test_what_targets_had_to_support_is_said() -> None:
+    said = [campaign.composition_sentence({"require": name, "seed": 7}) for name in ("quic", "none")]
+    assert said == [
+        "Eligible targets had to support HTTP/3; the draw has the seed 7.",
+        "Eligible targets did not have to support any option; the draw has the seed 7.",
+    ]
 
 
 def test_servers_tell_what_is_known(tmp_path: Path) -> None:
@@ -366,12 +378,10 @@ def test_servers_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_rtts_of_tcp_and_quic_are_compared_by_handshake(tmp_path: Path) -> None:
     downloads = [make_download(), make_download(configuration="quiche")]
-    data = dataset.load([write_campaign(tmp_path / "c", downloads)])
-    loaded = dataclasses.replace(data.records[0], kpis={**data.records[0].kpis, "rtt_mean": 500.0})
-    assert figures.handshake_rtt(loaded) == pytest.approx(20.0)
-    panel = figures.plan(data)[1].panels[1]
-    assert panel.label == "handshake RTT [ms]"
-    assert panel.values.tolist() == pytest.approx([20.0, 20.0])
+    data = dataset.load([write_campaign(tmp_path / "c", downloads, kpis=lambda d: make_kpis(d, rtt_mean=500.0))])
+    _, (label, values) = figures.plan(data)[1].panels.items()
+    assert label == "handshake RTT [ms]"
+    assert values.tolist() == pytest.approx([20.0, 20.0])
 
 
 def test_the_question_names_each_reference_once(tmp_path: Path) -> None:

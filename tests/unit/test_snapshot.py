@@ -8,8 +8,11 @@ import json
 import sqlite3
 import subprocess
 import threading
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -19,8 +22,9 @@ from core.files.journal import JournalReader, RecordedFindings
 from downloader.campaign.plan import PlannedRun
 from downloader.execution import snapshot
 from downloader.execution.journal import Journal
-from downloader.limits.captures import Settled
+from downloader.limits.captures import CaptureStore, Settled
 from tests.command import upshift
+from tests.unit.test_budget import campaign
 from tests.unit.test_downloader_journal import LATE, download, runs
 
 PLAN = "0123456789abcdef"
@@ -249,3 +253,29 @@ def test_a_journal_without_a_plan_is_not_restored(tmp_path: Path) -> None:
     answer = upshift("snapshot", tmp_path / "out", "--restore", tmp_path / "collected.sqlite", "--here", "A")
     assert answer.returncode == 2 and "collected.sqlite: this journal has no plan; collect it again" in answer.stderr
     assert not (tmp_path / "out" / "vantage" / "A" / "journal.sqlite").exists()
+
+
+def test_what_a_campaign_drops_meanwhile_is_left_to_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot.take(folder)
+    gone, real = folder / capture_of(runs()[0]), snapshot._described
+
+    def described(home: Path, path: Path, known: Mapping[str, snapshot.Copied]) -> snapshot.Copied:
+        if path == gone:
+            path.unlink()
+        return real(home, path, known)
+
+    monkeypatch.setattr(snapshot, "_described", described)
+    assert snapshot.free(folder, folder / "snapshot" / "snapshot.json").captures == 1
+    assert not (folder / capture_of(runs()[1])).exists()
+
+
+def test_a_start_beside_it_tidies_what_is_left(folder: Path) -> None:
+    """A campaign removes files of dropped captures at its start; each may just have been removed here."""
+
+    def is_dropped(name: str) -> bool:
+        (folder / name).unlink()
+        return True
+
+    table: Any = SimpleNamespace(is_dropped=is_dropped)
+    CaptureStore(campaign(), "A", folder, inspect=None).tidy_all(table, lambda: None)
+    assert not list((folder / "vantage" / "A" / "captures").iterdir())

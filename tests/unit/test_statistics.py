@@ -20,10 +20,10 @@ from analysis.measures.statistics.intervals import (
     Floats,
     Ints,
     cluster_medians,
-    codes,
     few_clusters_interval,
     hodges_lehmann,
     median_interval,
+    renumbered,
     share_intervals,
 )
 from analysis.measures.statistics.tests import (
@@ -66,9 +66,10 @@ def test_medians_of_clusters(data: tuple[Floats, Ints]) -> None:
     assert cluster_medians(sample, clusters, count) == pytest.approx(expected)
 
 
-def test_codes_are_in_order_of_the_keys() -> None:
-    found, count = codes(["b", "a", "b", "c"])
+def test_codes_that_occur_are_numbered_in_their_order() -> None:
+    found, count = renumbered(np.array([5, 2, 5, 7]))
     assert (found.tolist(), count) == ([1, 0, 1, 2], 3)
+    assert renumbered(np.zeros(0, dtype=np.int64))[1] == 0
 
 
 @UNHURRIED

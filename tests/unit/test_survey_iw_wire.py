@@ -149,10 +149,10 @@ def test_the_command_line_and_the_greeting(monkeypatch: pytest.MonkeyPatch) -> N
     attachment = Attachment(
         device="tun0", addresses=("198.18.1.250", "fd00:198:18:1::250"), next_hop="02:00:00:00:00:01"
     )
-    program = prober(attachment, packet_rate=100, arrivals=12, allow=("198.18.0.0/15",))
+    program = prober(attachment, packet_rate=100, arrivals=12)
     assert " ".join(program.argv[1:]) == (
         "--device tun0 --ports 32768-60999 --address 198.18.1.250 --address fd00:198:18:1::250 "
-        "--allow 198.18.0.0/15 --next-hop 02:00:00:00:00:01 --packet-rate 100 --arrivals 12"
+        "--next-hop 02:00:00:00:00:01 --packet-rate 100 --arrivals 12"
     )
     assert program.reply_bytes == wire.REPLY.size + 96
     program.greeted(json.dumps({"fault": None, "remedy": None}).encode())

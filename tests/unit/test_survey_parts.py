@@ -25,7 +25,7 @@ from core.files import store, targets
 from core.outreach.ledger import LedgerEntry
 from core.outreach.pace import LANES_KEPT, Lanes, TokenBucket
 from survey.access import NotAskedError
-from survey.engine import SurveyLedger, _work, run
+from survey.engine import SurveyLedger, _work, check, run
 from survey.options.record import OptionsRecord
 from survey.subjects import Subject, Subjects
 from survey.surveys import Context, SurveyOptions, each
@@ -77,7 +77,7 @@ def test_subjects_that_cannot_be_had(tmp_path: Path) -> None:
         list(Subjects(downloads))
 
 
-def test_a_record_has_the_time_when_its_visit_ended() -> None:
+def test_a_record_has_the_time_when_its_visit_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     time_now = 1000.0
 
     async def visit(_: Subject, record: Any) -> Any:
@@ -89,7 +89,8 @@ def test_a_record_has_the_time_when_its_visit_ended() -> None:
 
     finished: list[Any] = []
     subjects = iter([Subject(domain="a.example"), Subject(domain="blocked.example")])
-    asyncio.run(_work(OPTIONS, visit, subjects, finished, lambda: time_now))
+    monkeypatch.setattr(time, "time", lambda: time_now)
+    asyncio.run(_work(OPTIONS, visit, subjects, finished))
     assert [document["surveyed_at"] for _, _, document in finished] == [1060.0, 1120.0]
 
 
@@ -116,10 +117,11 @@ def test_a_full_disk_ends_the_survey_and_loses_nothing(tmp_path: Path, monkeypat
 
     plain = SurveyLedger.record
     monkeypatch.setattr(SurveyLedger, "record", record)
+    subjects = check(survey, options, OptionsSettings())
     with pytest.raises(PlaceError, match=r"results cannot be written \(database or disk is full\).*free some space"):
-        run(survey, options, OptionsSettings(), mock.Mock())
+        run(survey, options, OptionsSettings(), subjects, mock.Mock())
     assert 0 < len(visited) < 30
-    summary = run(survey, options, OptionsSettings(), mock.Mock())
+    summary = run(survey, options, OptionsSettings(), subjects, mock.Mock())
     assert [one.domain for one in summary.records] == [f"d{n}.example" for n in range(200)]
 
 

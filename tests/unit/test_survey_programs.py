@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import struct
@@ -70,8 +71,8 @@ def test_many_requests_by_several_processes(tmp_path: Path) -> None:
         async with ProberPool(program("works", tmp_path / "log"), start, count=3) as programs:
             replies = await asyncio.gather(*(programs.ask(n) for n in range(1, 2_001)))
             assert [value for _, value in replies] == [2 * n for n in range(1, 2_001)]
-            assert {pid for pid, _ in replies} <= set(programs.pids) and len(set(programs.pids)) == 3
-            pids = programs.pids
+            pids = {pid for pid, _ in replies}
+            assert len(pids) == 3
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
     asyncio.run(work())
@@ -173,6 +174,25 @@ def test_one_that_dies_again_and_again_is_told(tmp_path: Path) -> None:
 
     asyncio.run(work())
     assert (tmp_path / "log").read_text().split() == ["6", *["7"] * MOST_CRASHES]
+
+
+def test_one_that_cannot_be_started_again_is_told(tmp_path: Path) -> None:
+    """Who waited for it would else wait for ever."""
+    starts = iter([start])
+
+    def start_once(argv: Sequence[str]) -> Child:
+        for how in starts:
+            return how(argv)
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    async def work() -> None:
+        async with ProberPool(program("works", tmp_path / "log"), start_once) as programs, asyncio.timeout(30):
+            first, _ = await programs.ask(1)
+            os.kill(first, signal.SIGKILL)
+            with pytest.raises(PlaceError, match=r"cannot be started again .*unavailable.*run the same command"):
+                await programs.ask(2)
+
+    asyncio.run(work())
 
 
 def test_one_that_cannot_work_says_so_at_once(tmp_path: Path) -> None:

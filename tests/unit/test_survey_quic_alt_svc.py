@@ -38,7 +38,7 @@ def test_what_large_sites_send() -> None:
 
 @pytest.mark.parametrize("text", ["clear", " clear ", 'clear, h3=":443"', 'h3=":443",clear'])
 def test_clear_withdraws_all(text: str) -> None:
-    assert parse_alt_svc(text) == AltSvc(clear=True)
+    assert parse_alt_svc(text) == AltSvc()
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_clear_withdraws_all(text: str) -> None:
 def test_authorities(text: str, host: str | None, port: int | None) -> None:
     found = parse_alt_svc(text)
     if host is None:
-        assert (found.alternatives, found.broken, found.clear) == ((), 1, False)
+        assert (found.alternatives, found.broken) == ((), 1)
     else:
         assert [(entry.host, entry.port) for entry in found.alternatives] == [(host, port)]
 
@@ -119,4 +119,3 @@ def test_any_text_is_answered(text: str) -> None:
         assert 0 < entry.port <= 65_535
         assert 0 <= entry.max_age_s <= 2**31
         assert not set(entry.host) & set(' \r\n\t/"\\')
-    assert not (found.clear and found.alternatives)

@@ -7,7 +7,9 @@ import csv
 import io
 import json
 import math
+import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,7 +21,7 @@ from core.errors import UsageError
 from core.files import store
 from core.outreach.blocks import BlockLists
 from core.outreach.dns import Answer, Service
-from core.outreach.pace import Lanes
+from core.outreach.pace import Lanes, TokenBucket
 from survey.access import Access, NotAskedError
 from survey.figures import Figures, as_document, print_figures
 from survey.options.record import OptionsRecord
@@ -28,7 +30,7 @@ from survey.quic.candidates import Candidate, OfferSource, parse_alt_svc
 from survey.quic.exchange import ExchangeResult
 from survey.quic.negotiate import NegotiationAnswer, NegotiationKind
 from survey.quic.record import NOT_ASKED, QuicCause, QuicRecord, figures
-from survey.quic.visit import ProbeLimits, QuicVisitor, verdict
+from survey.quic.visit import QuicVisitor, verdict
 from survey.quic.wire import Flaw
 from survey.subjects import Subject
 from survey.surveys.quic import supports
@@ -103,7 +105,6 @@ def _visitor(blocked: Path, opts_out: str) -> QuicVisitor:
         resolver=mock.Mock(),
         negotiator=mock.AsyncMock(),
         handshakes=asyncio.Semaphore(1),
-        limits=ProbeLimits(),
         user_agent="x",
     )
 
@@ -150,6 +151,34 @@ def test_every_look_up_waits_for_the_rate(tmp_path: Path) -> None:
     subject = Subject(domain="a.example", alt_svc='h3=":443", h3="b.example:443"')
     asyncio.run(visitor.visit(subject, _record(QuicCause.NO_CANDIDATE)))
     assert (looked_up.await_count, turns.await_count) == (2, 3)
+
+
+def test_probes_hold_the_limits_of_an_address(tmp_path: Path) -> None:
+    """Of many domains each may name other ports of it in Alt-Svc."""
+    visitor = _visitor(tmp_path / "blocked.txt", "")
+    visitor.access = replace(visitor.access, lanes=Lanes(20.0, 1), rate=TokenBucket(10_000.0))
+    visitor.unpadded = True
+    asked: list[float] = []
+    at_once = 0
+
+    async def ask(*_: object, **__: object) -> NegotiationAnswer:
+        nonlocal at_once
+        at_once += 1
+        assert at_once == 1
+        asked.append(time.monotonic())
+        await asyncio.sleep(0)
+        at_once -= 1
+        return NegotiationAnswer(kind=NegotiationKind.VERSIONS if len(asked) > 2 else NegotiationKind.SILENT)
+
+    visitor.negotiator.ask = ask  # type: ignore[method-assign]
+
+    async def three() -> None:
+        ports = (443, 8443, 9443)
+        await asyncio.gather(*(visitor._negotiate((f"{n}.example", "b.example"), "198.18.0.9", n) for n in ports))
+
+    asyncio.run(three())
+    assert len(asked) == 8  # three, one more to each of two that were silent, and one more to each as all answered
+    assert all(later - earlier >= 0.049 for earlier, later in pairwise(asked)), asked
 
 
 @pytest.mark.parametrize("opts_out", ["a.example", "cdn.example"])

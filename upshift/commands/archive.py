@@ -108,7 +108,7 @@ def reproduce(
         typer.echo(f"made by {contents.engine}; this is {ENGINE}: trying all the same", err=True)
     with terminal.show_progress(as_json=json) as progress:
         compared = list(archives.reproduce(name, contents, progress))
-    differing = sum(line(f"data/{one.path}", one.fault, "same bytes") for one in compared)
+    differing = sum(line(f"data/{path}", fault, "same bytes") for path, fault in compared)
     if differing:
         raise IncompleteError(
             f"{differing} of {len(compared)} files differ when they are made anew",

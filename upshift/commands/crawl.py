@@ -198,7 +198,7 @@ def _facts(summary: CrawlSummary) -> dict[str, Any]:
         "list_form": summary.list_form,
         "broken_rows": dict(summary.broken_rows),
         "named_faults": summary.named_faults,
-        "duplicates": summary.filled.duplicates if summary.filled else None,
+        "duplicates": summary.duplicates,
         "complaints": summary.complaints,
     }
 
@@ -208,7 +208,7 @@ def _print(summary: CrawlSummary) -> None:
         typer.echo(line, err=True)
     for reason, count in summary.broken_rows.items():
         typer.echo(f"rows skipped: {count:,} {reason}", err=True)
-    if summary.filled and summary.filled.duplicates:
-        typer.echo(f"rows skipped: {summary.filled.duplicates:,} duplicate domains", err=True)
+    if summary.duplicates:
+        typer.echo(f"rows skipped: {summary.duplicates:,} duplicate domains", err=True)
     for outcome, count in summary.outcomes.most_common():
         typer.echo(f"{outcome:<20} {count:>9,}")

@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -35,13 +34,8 @@ if TYPE_CHECKING:
 CALIBRATION_S = 1.0
 """How long each transfer of a calibration takes at most [s]."""
 
-
-class Purpose(StrEnum):
-    """What a host is judged for."""
-
-    LAB = "lab"
-    CAMPAIGN = "campaign"
-
+Purpose = Literal["lab", "campaign"]
+"""What a host is judged for."""
 
 _STYLES = {CheckStatus.OK: "green", CheckStatus.WARN: "yellow", CheckStatus.CANNOT: "bold red"}
 
@@ -85,7 +79,7 @@ class DoctorOptions:
             "--for",
             help="What the verdict is for: the lab, or a campaign on this host's own network, as one of several.",
         ),
-    ] = Purpose.LAB
+    ] = "lab"
     uplink: Annotated[
         str | None, typer.Option(metavar="INTERFACE", help="Interface to measure by. Default: of the default route.")
     ] = None
@@ -123,12 +117,12 @@ def doctor(
         dead_labs=[lab.name for lab in all_labs() if not lab.alive()],
     )
     findings = examine(facts)
-    verdicts = {Purpose.LAB: lab_can_run(findings), Purpose.CAMPAIGN: campaign_can_run(findings)}
+    verdicts = {"lab": lab_can_run(findings), "campaign": campaign_can_run(findings)}
     if as_json:
         document = {
             "schema": 2,
-            "lab_can_run": verdicts[Purpose.LAB],
-            "campaign_can_run": verdicts[Purpose.CAMPAIGN],
+            "lab_can_run": verdicts["lab"],
+            "campaign_can_run": verdicts["campaign"],
             "restored": undone,
             "findings": [asdict(finding) for finding in findings],
             "ceilings": known,
@@ -210,7 +204,7 @@ def _print(
     if ceilings is not None:
         _print_ceilings(console, ceilings)
     console.print()
-    if purpose is Purpose.LAB:
+    if purpose == "lab":
         verdict = "The lab can run here." if able else "The lab cannot run here: fix the checks marked cannot."
     else:
         lacks = [f.name for f in findings if f.campaign and f.status is not CheckStatus.OK]

@@ -167,8 +167,7 @@ def collect(
     variables = {"campaign_name": name, "collect_into": into, "collect_free": freed}
     variables["collect_without_captures"] = not copied
     verdicts = play("collect", fleet, variables, as_json=json)
-    fleet_report.show(verdicts, as_json=json, done=f"collected into {folder}")
-    fleet_report.require_all(verdicts, campaign=name)
+    fleet_report.end(verdicts, as_json=json, done=f"collected into {folder}", campaign=name)
 
 
 def _look_after(fleet: Fleet, name: str, states: Mapping[str, HostVerdict], named: set[str], *, mend: bool) -> None:

@@ -117,7 +117,7 @@ def provision(fleet: Fleet, json: AsJson = False) -> None:
         raise UsageError(
             "there is no bundle here", where=str(bundles), remedy=f"run: upshift fleet bundle -o {bundles}"
         )
-    _end(
+    fleet_report.end(
         play("provision", fleet, {"vantage_bundles": str(bundles), "vantage_control": runs.control()}, as_json=json),
         as_json=json,
         done="provisioned",
@@ -136,8 +136,7 @@ def doctor(
     anything does.
     """
     verdicts = examine(fleet, fleet.shared("campaign_isolation"), calibrate=calibrate, as_json=json)
-    fleet_report.show(verdicts, as_json=json, done="a campaign can run here")
-    fleet_report.require_all(verdicts)
+    fleet_report.end(verdicts, as_json=json, done="a campaign can run here")
 
 
 @on_hosts
@@ -186,13 +185,14 @@ def optout(
     kept = Path(fleet.required(*OPT_OUTS))
     opt_out.add(kept, wanted)
     opt_out.listed(kept)  # refused here with the line, rather than by every host
-    _end(hand_over(fleet, kept, as_json=json), as_json=json, done="left alone from now on")
+    fleet_report.end(hand_over(fleet, kept, as_json=json), as_json=json, done="left alone from now on")
 
 
 @on_hosts
 def teardown(fleet: Fleet, json: AsJson = False) -> None:
     """Take away what provisioning added to the hosts; their results stay."""
-    _end(play("teardown", fleet, {"vantage_control": runs.control()}, as_json=json), as_json=json, done="taken away")
+    verdicts = play("teardown", fleet, {"vantage_control": runs.control()}, as_json=json)
+    fleet_report.end(verdicts, as_json=json, done="taken away")
 
 
 def play(playbook: str, fleet: Fleet, variables: dict[str, Any], *, as_json: bool | None) -> dict[str, HostVerdict]:
@@ -242,9 +242,4 @@ def _ask(
 ) -> None:
     name = fleet.campaign(campaign)
     verdicts = play(playbook, fleet, {"campaign_name": name, **variables}, as_json=as_json)
-    _end(verdicts, as_json=as_json, done=done, campaign=name)
-
-
-def _end(verdicts: dict[str, HostVerdict], *, as_json: bool, done: str, campaign: str | None = None) -> None:
-    fleet_report.show(verdicts, as_json=as_json, done=done)
-    fleet_report.require_all(verdicts, campaign=campaign)
+    fleet_report.end(verdicts, as_json=as_json, done=done, campaign=name)

@@ -185,7 +185,7 @@ def snapshot(
         return
     taken = snapshots.take(folder)
     if json:
-        typer.echo(dumps(taken.document()))
+        typer.echo(dumps(asdict(taken)))
         return
     size = size_text(sum(file.bytes for file in taken.files))
     typer.echo(f"{folder / snapshots.FOLDER}: {len(taken.files)} files, {size}, {len(taken.captures)} of them captures")

@@ -9,9 +9,8 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,12 +19,8 @@ from core.errors import IncompleteError, UsageError
 if TYPE_CHECKING:
     from analysis.captures.scan import CaptureReader
 
-
-class RulesName(StrEnum):
-    """Which Wireshark `ws_class` agrees with."""
-
-    V4_0 = "4.0"
-    V4_4 = "4.4"
+RulesName = Literal["4.0", "4.4"]
+"""Which Wireshark `ws_class` agrees with."""
 
 
 def kpis(
@@ -47,7 +42,7 @@ def kpis(
     ] = None,
     rules: Annotated[
         RulesName, typer.Option("--rules", help="Wireshark version whose per-packet verdicts `ws_class` follows.")
-    ] = RulesName.V4_0,
+    ] = "4.0",
     series: Annotated[
         bool,
         typer.Option("--series", help="With --json: throughput per 100 ms, RTT samples, sequence numbers over time."),
@@ -59,7 +54,8 @@ def kpis(
     """KPIs of the TCP and QUIC connections in captures.
 
     Rates are Mbit/s (10^6 bit/s), times s or ms, sizes bytes; each KPI is explained below. A truncated file gives its
-    rows and a warning; one that is not a capture gives an error and exit code 2.
+    rows and a warning; a file that is not a capture gives an error and exit code 2; of several, the others give their
+    rows, and the exit code is 1.
     """
     if out is not None and out.suffix != ".parquet":
         raise UsageError("-o writes a Parquet table", where=str(out), remedy="name FILE.parquet")
@@ -112,15 +108,34 @@ def _packets(path: Path, out: Path | None, rules: RulesName) -> None:
             try:
                 _, warnings = upshift_native.write_packets(path, sys.stdout.fileno(), rules=rules)
             except BrokenPipeError:
-                _leave_quietly()
+                _drop_output()
+                raise SystemExit(0) from None
     for warning in warnings:
         _warn(path, warning)
 
 
-def _leave_quietly() -> None:
-    """The reader of standard output (e.g. `head`) has closed it: not an error."""
+def _drop_output() -> None:
+    """The reader of standard output (e.g. `head`) has closed it: not an error, and what is still written is lost."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    raise SystemExit(0)
+
+
+def _is_read(text: str, *, table: bool) -> bool:
+    """Writes to standard output, without a text all that waits; whether somebody still reads it.
+
+    Args:
+        table: a table is written as well, which nobody has closed: else the command ends here.
+    """
+    try:
+        if text:
+            sys.stdout.write(text)
+        else:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+        if not table:
+            raise SystemExit(0) from None
+        return False
+    return True
 
 
 def _connections(
@@ -143,19 +158,16 @@ def _connections(
                 refused.append(reader)
                 typer.echo(f"upshift: {reader.sentence()}", err=True)
                 continue
-            try:
-                for connection in reader:
-                    if writer is not None:
-                        writer.add(row(reader.path, connection))
-                        rows += 1
-                    if as_json:
-                        print(document(reader.path, connection))  # noqa: T201 - standard output is the product
-                    if summary is not None:
-                        summary.add(reader.path, connection)
+            for connection in reader:
+                if writer is not None:
+                    writer.add(row(reader.path, connection))
+                    rows += 1
                 if as_json:
-                    sys.stdout.flush()
-            except BrokenPipeError:
-                _leave_quietly()
+                    as_json = _is_read(document(reader.path, connection) + "\n", table=writer is not None)
+                if summary is not None:
+                    summary.add(reader.path, connection)
+            if as_json:
+                as_json = _is_read("", table=writer is not None)
             if summary is not None:
                 summary.end(reader)
             for warning in reader.warnings:

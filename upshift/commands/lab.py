@@ -7,13 +7,14 @@ import os
 from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from core.errors import LabError, NoisyHostError, UsageError
 from core.options import command_group
 from core.terminal import show_progress
+from upshift.run_options import LetCpusSleep
 from vantage.lab import control
 from vantage.lab.files import write_files
 from vantage.lab.lab import Lab, open_lab
@@ -21,17 +22,11 @@ from vantage.lab.place import command_into
 from vantage.lab.plan import read_plan
 from vantage.lab.state import LabFolder, all_labs, lab_folder
 from vantage.lab.topology_file import load_topology, shipped
+from vantage.linux.cpu import parse_cpus_awake
 
 app = command_group(__doc__ or "")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-LetCpusSleep = Annotated[
-    bool,
-    typer.Option(
-        "--let-cpus-sleep",
-        help="Do not keep this host's CPUs awake while the lab is up; packets may then be 0.1 to 0.5 ms late.",
-    ),
-]
 
 
 @app.command()
@@ -64,8 +59,10 @@ def down(
 
     A lab in which another command still runs (`upshift run`, `demo`) is only removed by its name.
     """
+    if name is not None and everything:
+        raise UsageError(f"--all removes all labs, not only {name}", remedy="give one of the two")
     busy = []
-    if name is not None and not everything:
+    if name is not None:
         done = [name] if control.down(lab_folder(name)) else []
         others = [folder.name for folder in all_labs() if folder.alive()]
         if not done and others:
@@ -88,11 +85,11 @@ def execute(
     """Run a program in a node of the lab, and exit with its exit code."""
     folder = control.choose(lab)
     state = folder.read_state()
+    if state is None or "pid" not in state:  # then there may be no plan either
+        raise LabError(f"the lab {folder.name} is still coming up", remedy="try again in a moment")
     known = read_plan(folder.plan).addresses
     if node not in known:
         raise UsageError(f"the lab {folder.name} has no node {node!r}", remedy=f"it has: {', '.join(known)}")
-    if state is None or "pid" not in state:
-        raise LabError(f"the lab {folder.name} is still coming up", remedy="try again in a moment")
     argv = command_into(folder, node, command, state=state)
     os.execvp(argv[0], argv)  # noqa: S606 - signals, terminal and exit code are the program's own
 
@@ -126,7 +123,7 @@ def status(as_json: AsJson = False) -> None:
         line = f"{entry['name']}: {entry['status']}"
         typer.echo(f"{line} ({entry['detail']})" if entry["detail"] else line)
         if "timing" in entry:
-            typer.echo(f"  {Lab(lab_folder(str(entry['name']))).cpus_awake().sentence()}")
+            typer.echo(f"  {parse_cpus_awake(entry['timing']['cpus_awake']).sentence()}")
     if not labs:
         typer.echo("No lab is up.")
 
@@ -167,11 +164,11 @@ def calibrate(
         raise typer.Exit(1)
 
 
-def describe(folder: LabFolder) -> dict[str, object]:
+def describe(folder: LabFolder) -> dict[str, Any]:
     """What `--json` prints of a lab."""
     state = folder.read_state() or {}
     alive = folder.alive()
-    described: dict[str, object] = {
+    described: dict[str, Any] = {
         "name": folder.name,
         "folder": str(folder.root),
         "status": state.get("status", "starting") if alive else "dead",
@@ -179,10 +176,11 @@ def describe(folder: LabFolder) -> dict[str, object]:
         "pid": state.get("pid"),
         "ca_file": str(folder.ca),
     }
-    if alive and folder.plan.exists():
-        own = read_plan(folder.plan).addresses
-        described["addresses"] = {name: asdict(addresses) for name, addresses in own.items()}
+    if alive:
+        with suppress(FileNotFoundError):  # it may be coming up
+            own = read_plan(folder.plan).addresses
+            described["addresses"] = {name: asdict(addresses) for name, addresses in own.items()}
     if described["status"] == "ready":
-        with suppress(LabError):  # it may be going down
+        with suppress(LabError, UsageError, FileNotFoundError):  # it may be going down
             described["timing"] = Lab(folder).timing()
     return described

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -162,6 +162,9 @@ def table(
                 where="--collector",
                 remedy="add --backend bgpstream and name no file, or fetch its RIB: upshift map fetch",
             )
+        if time is None:
+            remedy = "add it, e.g. --time 2026-11-01T08:00"
+            raise UsageError("--collector needs the time of a RIB", where="--time", remedy=remedy)
         built = sources.build_from_collector(collector, _time(time))
     elif ribs:
         with show_progress(as_json=as_json) as progress:
@@ -195,9 +198,9 @@ def table(
         typer.echo(f"{count:,} routes dropped: {reason}")
 
 
-def _time(text: str | None) -> datetime:
+def _time(text: str) -> datetime:
     try:
-        when = datetime.fromisoformat(text or "")
+        when = datetime.fromisoformat(text)
         return (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):  # in UTC it is before the year 1 or after 9999
         raise UsageError(f"{text!r} is not a valid time", where="--time", remedy="write 2026-11-01T08:00") from None
@@ -209,7 +212,7 @@ def fetch(
     name_only: Annotated[
         bool, typer.Option("--name-only", help="Only print which files are newest; do not fetch them.")
     ] = False,
-    what: Annotated[str, typer.Option(help="What to fetch: rib, as2org, or both.")] = "both",
+    what: Annotated[Literal["rib", "as2org", "both"], typer.Option(help="What to fetch.")] = "both",
     collector: Annotated[str, typer.Option(help="RouteViews collector's folder. Default: route-views2.")] = "",
     routeviews: Annotated[str | None, typer.Option(help="Another mirror of archive.routeviews.org.")] = None,
     caida: Annotated[str | None, typer.Option(help="Another mirror of CAIDA's folder as-organizations.")] = None,
@@ -222,8 +225,6 @@ def fetch(
     from cdn_mapping import fetch as fetching
     from core.terminal import show_progress
 
-    if what not in ("rib", "as2org", "both"):
-        raise UsageError(f"{what!r} cannot be fetched", where="--what", remedy="choose rib, as2org or both")
     urls: dict[str, str] = {}
     if what in ("rib", "both"):
         urls["rib"] = fetching.newest_rib(routeviews or fetching.ROUTEVIEWS, collector=collector)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -21,14 +20,14 @@ from core.errors import BlockedError, ReachError
 from core.files.disk import free_bytes, size_text
 from core.options import with_options
 from core.reach import check_address, check_named
-from core.untrusted import host_and_port
+from core.untrusted import host_and_port, is_address
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.expected import USUAL, PathGuess
 from downloader.campaign.limits import Captures
 from downloader.execution.run import check_limits
 from downloader.limits.opt_out import block_lists
 from downloader.schedule.slots import SharedPlan
-from upshift.estimate import Estimate, OwnerTraffic, Paths, Rates, estimate
+from upshift.estimate import Estimate, OwnerTraffic, Paths, VantageEstimate, estimate
 from upshift.shared_plan import shared_plan, topology_of
 
 _MOST_SHOWN = 10
@@ -64,6 +63,11 @@ class PlanOptions:
         ),
     ] = 10.0
 
+    def price(self, part: VantageEstimate) -> float:
+        """The price of one vantage point's part; a GB is 10^9 bytes."""
+        of_bytes = self.price_gb * part.sent_bytes + self.price_gb_in * part.received_bytes
+        return self.price_hour * part.hours + of_bytes / 1e9
+
 
 @with_options
 def plan(
@@ -80,11 +84,12 @@ def plan(
     once, too), and what it receives.
     """
     loaded = load(campaign)
-    shared = shared_plan(loaded, hosts=options.here or (loaded.topology is None and len(loaded.vantage_points) > 1))
-    check_limits(shared)
+    hosts = options.here or (loaded.topology is None and len(loaded.vantage_points) > 1)
+    shared = shared_plan(loaded, hosts=hosts)
+    in_folder = 1 if hosts else len(shared.vantage_points)
+    check_limits(shared, in_folder=in_folder)
     expected = estimate(shared, _paths(loaded, PathGuess(rtt_s=options.rtt_ms / 1e3, mbit=options.mbit)), time())
-    rates = Rates(hour=options.price_hour, gb=options.price_gb, gb_in=options.price_gb_in)
-    prices = {name: rates.price(part) for name, part in expected.parts.items()}
+    prices = {name: options.price(part) for name, part in expected.parts.items()}
     needed = _domains_needed(loaded, len(expected.parts), options.noise / 100)
     if json:
         typer.echo(
@@ -110,7 +115,8 @@ def plan(
             f"An effect of 5 % on all domains is found with 90 % power from {_count(needed, 'domain')} on ({enough} "
             f"{domains}), if the time of a download has {options.noise:g} % of noise (--noise).",
         )
-    for sentence in (*_disk(loaded, expected), *_without_http3(shared), *_left_alone(loaded, shared.targets)):
+    left = (*_without_http3(shared), *_left_alone(loaded, shared.targets))
+    for sentence in (*_disk(loaded, expected, in_folder), *left):
         terminal.print_line(to, sentence)
     if loaded.topology is None:
         costs = _costs(expected, prices if any(prices.values()) else None)
@@ -139,10 +145,10 @@ def _domains_needed(campaign: Campaign, vantage_points: int, noise: float) -> in
     return domains_needed(log(1.05), noise=noise, runs=campaign.iterations * vantage_points, level=level)
 
 
-def _disk(campaign: Campaign, expected: Estimate) -> Iterator[str]:
-    """What becomes of a folder that needs more than its limit, or than is free here."""
-    limits, needed = campaign.disk, expected.disk[campaign.disk.captures.value]
-    needed *= 1 if campaign.topology is None else len(expected.parts)  # vantage points of a lab share a folder
+def _disk(campaign: Campaign, expected: Estimate, vantage_points: int) -> Iterator[str]:
+    """What becomes of a folder, which so many vantage points share, that needs more than its limit, or than is free."""
+    limits = campaign.disk
+    needed, kept = (vantage_points * expected.disk[policy.value] for policy in (limits.captures, Captures.NONE))
     free = max(free_bytes(Path()) - limits.reserve, 0)
     least = min(limits.limit, free)
     if needed <= least:
@@ -150,7 +156,6 @@ def _disk(campaign: Campaign, expected: Estimate) -> Iterator[str]:
     which = f"the limit is {size_text(limits.limit)} (disk.limit)"
     if free < limits.limit:
         which = f"{size_text(free)} of this disk can be used (disk.reserve is {size_text(limits.reserve)})"
-    kept = expected.disk[Captures.NONE.value]
     yield (
         f"Disk: with captures = {limits.captures.value} the folder needs about {size_text(needed)}, and {which}. "
         + (
@@ -186,7 +191,7 @@ def _left_alone(campaign: Campaign, targets: Sequence[Target]) -> Iterator[str]:
         try:
             for name in dict.fromkeys((target.domain, host)):
                 lists.check(name, target.server_ip)
-            if campaign.lab is None and (address := target.server_ip or _literal(host)) is not None:
+            if campaign.lab is None and (address := target.server_ip or (host if is_address(host) else None)):
                 check_named(address, campaign.allowed_prefixes)
                 check_address(address, campaign.allowed_prefixes)
         except BlockedError:
@@ -197,14 +202,6 @@ def _left_alone(campaign: Campaign, targets: Sequence[Target]) -> Iterator[str]:
         yield f"Left alone: {_count(blocked, 'target')} of a block list."
     if refused:
         yield f"Refused: {_count(refused, 'target')} with an address that may not be contacted."
-
-
-def _literal(host: str) -> str | None:
-    """The address that a URL names in place of a host."""
-    try:
-        return str(ipaddress.ip_address(host))
-    except ValueError:
-        return None
 
 
 def _paths(campaign: Campaign, usual: PathGuess) -> Paths:
@@ -257,7 +254,7 @@ def _tables(expected: Estimate) -> Iterator[tuple[str, terminal.Cells]]:
         "Disk per vantage point, by [disk] captures",
         [
             ["captures", "disk"],
-            *([policy, _least(policy) + size_text(size)] for policy, size in expected.disk.items()),
+            *([policy, "from " * (policy == "failures") + size_text(size)] for policy, size in expected.disk.items()),
         ],
     )
 
@@ -277,18 +274,9 @@ def _share_table(word: str, shares: Sequence[OwnerTraffic], whole: OwnerTraffic)
     title = f"IP bytes by {word}, all vantage points together"
     if len(shares) > len(shown):
         title += f" (the largest {len(shown)} of {len(shares)})"
-    if shares[0].days is None:
-        return title, [[word, "IP bytes"], *([s.name, size_text(s.ip_bytes)] for s in [*shown, _all(whole)])]
-    rows = [[share.name, size_text(share.ip_bytes), str(share.days)] for share in [*shown, _all(whole)]]
-    return title, [[word, "IP bytes", "days by budget"], *rows]
-
-
-def _all(whole: OwnerTraffic) -> OwnerTraffic:
-    return OwnerTraffic(name="all", ip_bytes=whole.ip_bytes, days=whole.days)
-
-
-def _least(policy: str) -> str:
-    return "from " if policy == "failures" else ""
+    rows = [[s.name, size_text(s.ip_bytes), str(s.days)] for s in [*shown, replace(whole, name="all")]]
+    columns = 2 if shares[0].days is None else 3
+    return title, [line[:columns] for line in ([word, "IP bytes", "days by budget"], *rows)]
 
 
 def _count(number: int, thing: str) -> str:

@@ -133,7 +133,8 @@ def demo(
 
     An interrupted demo is resumed; of a finished one, tables and report are made again.
     """
-    from upshift.demo import MARK, present, run_demo
+    from analysis import api
+    from upshift.demo import MARK, run_demo
 
     if fresh and out.exists():
         if any(out.iterdir()) and not (out / MARK).exists():
@@ -149,7 +150,7 @@ def demo(
 
     summary, inspection = run_demo(out, topology=topology, say=say, as_json=json, let_cpus_sleep=let_cpus_sleep)
     inspection = complete(summary, inspection, out)
-    made = present(out)
+    made = api.make_all([out])
     if json:
         typer.echo(dumps({**summary.document(), "inspection": asdict(inspection)}))
         typer.echo(dumps({"report": str(made.report)}))

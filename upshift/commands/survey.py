@@ -115,6 +115,7 @@ def place_for(
     """
     from core.domain import Sysctl
     from core.system import process
+    from survey.programs import start_here
     from vantage.lab.control import LAB_VARIABLE
 
     if isolation not in (None, "netns", "host", "here"):
@@ -131,10 +132,7 @@ def place_for(
         try:
             if in_lab and wrong:
                 node.apply(settings)
-            yield Site(
-                start=lambda argv: process.start(argv, stdin=True, stdout=True, binary=True),
-                prober=_prober_here() if raw else None,
-            )
+            yield Site(start=start_here, prober=_prober_here() if raw else None)
         finally:
             node.restore()
         return

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TextIO
+from typing import Annotated, Any, Literal, Protocol, TextIO
 
 import typer
 
@@ -19,50 +18,22 @@ from core.errors import UsageError
 from core.options import with_options
 from core.paper import Paper
 
+Format = Literal["text", "csv", "markdown"]
 
-class Format(StrEnum):
-    """How tables are printed."""
+_FILES = {"1": "table1", "2": "table2", "clients": "client_effects"}
+"""Value of --table -> the table's name among the files, where that is another one."""
 
-    TEXT = "text"
-    CSV = "csv"
-    MARKDOWN = "markdown"
-
-
-class Which(StrEnum):
-    """Which of the tables to print."""
-
-    ALL = "all"
-    DOWNLOADS = "1"
-    SPEEDUPS = "2"
-    SPLITS = "splits"
-    DOSE = "dose"
-    CLIENTS = "clients"
-    LIMITERS = "limiters"
-
-
-_TABLES = {
-    Which.DOWNLOADS: "table1",
-    Which.SPEEDUPS: "table2",
-    Which.SPLITS: "splits",
-    Which.DOSE: "dose",
-    Which.CLIENTS: "client_effects",
-    Which.LIMITERS: "limiters",
-}
-"""Which table is meant -> its name among the files."""
+_SPEEDUP = (
+    "Speed-up as a ratio of download times [s], or of mean throughputs [Mbit/s] as in the paper (retransmitted bytes "
+    "count as speed)."
+)
 
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Campaign folders: the --out of `upshift run`.")]
 Out = Annotated[
     Path | None,
     typer.Option("--out", help="Folder for the results; default: DIR itself, for several DIR/combined of the first."),
 ]
-Metrics = Annotated[
-    Metric,
-    typer.Option(
-        "--metric",
-        help="Speed-up as a ratio of download times [s], or of mean throughputs [Mbit/s] as in the paper "
-        "(retransmitted bytes count as speed).",
-    ),
-]
+Metrics = Annotated[Metric, typer.Option("--metric", help=_SPEEDUP)]
 Unproven = Annotated[
     bool,
     typer.Option(
@@ -94,28 +65,23 @@ class TablesOptions:
 
     metric: Annotated[
         Metric | None,
-        typer.Option(
-            "--metric",
-            show_default="time; throughput with quirks or --beside",
-            help="Speed-up as a ratio of download times [s], or of mean throughputs [Mbit/s] as in the paper "
-            "(retransmitted bytes count as speed).",
-        ),
+        typer.Option("--metric", show_default="time; throughput with quirks or --beside", help=_SPEEDUP),
     ] = None
     by: Annotated[
         Grouping | None, typer.Option("--by", help="Split Table 2 by vantage point, provider or iteration.")
     ] = None
-    layout: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TEXT
+    layout: Annotated[Format, typer.Option("--format", help="How to print.")] = "text"
     latex: Annotated[
         bool, typer.Option("--latex", help="Print as LaTeX (booktabs); with --table 2 what a paper needs.")
     ] = False
     which: Annotated[
-        Which,
+        Literal["all", "1", "2", "splits", "dose", "clients", "limiters"],
         typer.Option(
             "--table",
             help="Print only Table 1, Table 2, Table 2 by what limited the reference or by dose, what "
             "clients do, or limiters.",
         ),
-    ] = Which.ALL
+    ] = "all"
     unproven: Unproven = False
     only_hits: OnlyHits = False
     unlimited_only: UnlimitedOnly = False
@@ -154,7 +120,7 @@ class TablesOptions:
         if self.quirk_effects and (self.beside or self.as_published):
             other = "--beside" if self.beside else "--as-published"
             raise UsageError(f"{other} cannot be given with it", where=option, remedy="give one of the two")
-        if (self.quirk_effects or self.beside) and (self.by or self.latex or self.which is not Which.ALL):
+        if (self.quirk_effects or self.beside) and (self.by or self.latex or self.which != "all"):
             other = "--by" if self.by else "--latex" if self.latex else "--table"
             raise UsageError(f"{other} cannot be given with it", where=option, remedy="give one of the two")
 
@@ -206,17 +172,17 @@ def tables(
     if options.beside is not None:
         _output(lay_beside(options.beside, data, made.table2), target, options.layout, as_json)
         return
-    names = made.names if options.which is Which.ALL else (_TABLES[options.which],)
+    names = made.names if options.which == "all" else (_FILES.get(options.which, options.which),)
     made.write(target, pairs=options.pairs)
     if as_json:
         typer.echo(json.dumps(made.document() | {"written": str(target)}, indent=1))
-    elif options.layout is Format.TEXT and not options.latex:
+    elif options.layout == "text" and not options.latex:
         made.show(sys.stdout, names)
         typer.echo(f"Written to {target}/ as CSV and Markdown.", err=True)
     else:
         typer.echo(made.head(), err=True)
         typer.echo(made.ceilings(), err=True)
-        suffix = "tex" if options.latex else "csv" if options.layout is Format.CSV else "md"
+        suffix = "tex" if options.latex else "csv" if options.layout == "csv" else "md"
         typer.echo(made.files(suffix, names), nl=False)
 
 
@@ -240,11 +206,11 @@ def _output(made: _Shown, target: Path, layout: Format, as_json: bool) -> None:
     made.write(target)
     if as_json:
         typer.echo(json.dumps(made.document() | {"written": str(target)}, indent=1))
-    elif layout is Format.TEXT:
+    elif layout == "text":
         made.show(sys.stdout)
         typer.echo(f"Written to {target}/.", err=True)
     else:
-        typer.echo(made.files("csv" if layout is Format.CSV else "md"), nl=False)
+        typer.echo(made.files("csv" if layout == "csv" else "md"), nl=False)
 
 
 def figures(
@@ -336,7 +302,7 @@ def compare(
         Metric,
         typer.Option("--metric", help="Compare download times [s], or mean throughputs [Mbit/s]."),
     ] = Metric.TIME,
-    layout: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TEXT,
+    layout: Annotated[Format, typer.Option("--format", help="How to print.")] = "text",
     unproven: Unproven = False,
     as_json: AsJson = False,
 ) -> None:
@@ -359,10 +325,10 @@ def compare(
     made = result.compare(a, b, threshold=threshold / 100, metric=metric, selection=selection)
     if as_json:
         typer.echo(json.dumps(made.document(), indent=1))
-    elif layout is Format.TEXT:
+    elif layout == "text":
         made.show(sys.stdout)
     else:
         typer.echo(made.sentence(), err=True)
-        typer.echo(made.files("csv" if layout is Format.CSV else "md"), nl=False)
+        typer.echo(made.files("csv" if layout == "csv" else "md"), nl=False)
     if made.worse:
         raise typer.Exit(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -25,7 +25,8 @@ def compose(
     per_provider: Annotated[int, typer.Option(min=0, help="Targets for each provider.")] = 100,
     other: Annotated[int, typer.Option(min=0, help="Targets without a provider.")] = 100,
     require: Annotated[
-        str, typer.Option(help="What they support: tcp (ECN, SACK, window scaling), quic, both, none.")
+        Literal["tcp", "quic", "both", "none"],
+        typer.Option(help="What they support: tcp (ECN, SACK, window scaling), quic, both, none."),
     ] = "tcp",
     seed: Annotated[int, typer.Option(help="Seed of the random draw.")] = 1,
     union: Annotated[
@@ -44,25 +45,21 @@ def compose(
     from survey.compose import Require, account
     from survey.compose import compose as choose
 
-    try:
-        required = Require(require)
-    except ValueError:
-        known = ", ".join(Require)
-        raise UsageError(
-            f"{require!r} is not a valid requirement", where="--require", remedy=f"use one of: {known}"
-        ) from None
     table_of.check_out(out)
+    for option, path in (("--report", report), ("--dropped", dropped)):
+        if path is not None and path.is_dir():
+            raise UsageError("this is a folder", where=f"{option} {path}", remedy="name a file")
     tables = [table_of.read(path, needs=NEEDS) for path in files]
     earlier = [table_of.read(path, needs=NEEDS) for path in union or []]
     composition = choose(
         _rows(tables),
         per_provider=per_provider,
         other=other,
-        require=required,
+        require=Require(require),
         seed=seed,
         earlier=_rows(earlier),
     )
-    facts = account(composition) | {"seed": seed, "require": str(required)}
+    facts = account(composition) | {"seed": seed, "require": require}
     if not composition.rows:
         reasons = sorted({reason for _, _, _, reason in composition.dropped})
         raise UsageError(

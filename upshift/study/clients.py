@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import downloader.programs
 from core.system.process import Child
-from downloader.programs.processor import parse_run_delay
+from downloader.programs.kernel import parse_run_delay
 from survey.iw.probers import Attachment, prober
 from survey.iw.wire import ProbeReply, ProbeRequest, decode, encode, reply_bytes
 from vantage.lab.place import LabPlace

@@ -16,15 +16,14 @@ server's end limits the rate. There is no route out of either namespace. The ser
 from __future__ import annotations
 
 import json
-import re
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from core.domain import Transport
 from core.errors import PlaceError, UpshiftError
@@ -37,8 +36,8 @@ from core.terminal import Progress
 from core.untrusted import last_line
 from vantage.doctor.ceilings import MeasuredCeiling, read_answer
 from vantage.doctor.gather import private_namespace
-from vantage.host.undo_log import module_environment
 from vantage.linux.offloads import features, set_features, wire_features
+from vantage.linux.ports import local_ports
 from vantage.server_kind import ProgramPlan, ServerKind, ServerRole, ServerSetup
 from vantage.servers import ALL
 
@@ -191,13 +190,11 @@ def plan_server(kind: ServerKind, transport: Transport, folder: Path) -> Program
 def wait_until_ready(server: process.Child, transport: Transport, log: Path) -> None:
     """Returns when the server has bound its port, by its network namespace's tables (proc(5)). Raises PlaceError."""
     deadline = time.monotonic() + _SERVER_READY_S
-    protocol = "tcp" if transport is Transport.TCP else "udp"
-    bound = re.compile(rf":{PORT:04X} 0+:0000 ")
+    protocol: Literal["tcp", "udp"] = "tcp" if transport is Transport.TCP else "udp"
     while server.returncode is None and time.monotonic() < deadline:
-        for name in (protocol, f"{protocol}6"):
-            with suppress(OSError):
-                if bound.search(Path(f"/proc/{server.pid}/net/{name}").read_text(encoding="ascii")):
-                    return
+        # A connection of the server before may be in TIME-WAIT at the port.
+        if PORT in local_ports(protocol, server.pid, unconnected=True):
+            return
         time.sleep(0.02)
     reason = _last_line(log) if log.exists() else ""
     raise PlaceError(f"{server.argv[0]} did not start" + (f": {reason}" if reason else ""))
@@ -272,7 +269,7 @@ def _ladders(order: _Order, folder: Path) -> Iterator[tuple[str, list[Transfer]]
     argv = (sys.executable, "-P", "-m", "vantage.doctor.calibrate", str(folder), json.dumps(asdict(order)))
     error_log = folder / "stderr"
     with process.start(
-        argv, prefix=private_namespace(), stdout=True, stderr=error_log, env=dict(module_environment())
+        argv, prefix=private_namespace(), stdout=True, stderr=error_log, env=process.module_environment()
     ) as child:
         for line in child.stdout or ():
             client, transfers = json.loads(line)
@@ -323,7 +320,7 @@ class _Bench:
         shared = ("--url", f"https://{HOST}:{PORT}/file", "--address", SERVER_ADDRESS, "--port", str(PORT))
         limits = ("--budget-s", f"{seconds:g}", "--max-bytes", str(2 * FILE_BYTES), "--allow", PREFIX)
         command = (*process.PARENT_DEATH, *argv, *shared, "--ca", str(self.folder / "ca.pem"), *limits)
-        environment = {**module_environment(), ENVIRONMENT_VARIABLE: PREFIX}
+        environment = {**process.module_environment(), ENVIRONMENT_VARIABLE: PREFIX}
         known = Transfer(server=kind, packets=self.packets, offered_mbit_s=offered_mbit_s)
         try:
             self.pair.limit(offered_mbit_s)

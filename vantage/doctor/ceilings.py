@@ -84,28 +84,16 @@ SCHEMA = 2
 FILE_NAME = "ceilings.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
-    """What the ceilings of all clients depend on."""
-
-    host: str
-    kernel: str
-    cpu: str
-    """Model and usable count."""
-    python: str
-    upshift: str
-
-
-def circumstances() -> Circumstances:
-    """The current values of this host."""
+def circumstances() -> dict[str, str]:
+    """What the ceilings of all clients depend on, as it is on this host."""
     cpu = environment.cpu()
-    return Circumstances(
-        host=platform.node(),
-        kernel=platform.release(),
-        cpu=f"{cpu['count']} x {cpu['model']}",
-        python=platform.python_version(),
-        upshift=core.__version__,
-    )
+    return {
+        "host": platform.node(),
+        "kernel": platform.release(),
+        "cpu": f"{cpu['count']} x {cpu['model']}",
+        "python": platform.python_version(),
+        "upshift": core.__version__,
+    }
 
 
 def calibration_file() -> Path:
@@ -135,7 +123,7 @@ def save(
     ceilings: Sequence[MeasuredCeiling],
     *,
     path: Path,
-    now: Circumstances,
+    now: Mapping[str, str],
     measured_at: str,
     seconds: float,
     busy_share: float,
@@ -153,7 +141,7 @@ def save(
         "seconds": seconds,
         "busy_share": busy_share,
         "too_low": busy_share > BUSY_LIMIT,
-        "circumstances": asdict(now),
+        "circumstances": now,
         "clients": {ceiling.client.name: ceiling.document() for ceiling in ceilings},
     }
     write_json(path, document)
@@ -174,7 +162,7 @@ class _Kept:
     busy_share: float
 
 
-def present(clients: Iterable[Program], *, path: Path, now: Circumstances) -> dict[str, Any] | None:
+def present(clients: Iterable[Program], *, path: Path, now: Mapping[str, str]) -> dict[str, Any] | None:
     """The stored calibration, with `stale` for each client: why its ceiling is no longer valid (empty: it is).
 
     None if nothing is stored. A file that cannot be used has no clients, and the reason as `fault`.
@@ -189,7 +177,7 @@ def present(clients: Iterable[Program], *, path: Path, now: Circumstances) -> di
         kept = build(document, _Kept, where=FILE_NAME)
     except UsageError as error:
         return {"clients": {}, "fault": f"{FILE_NAME} cannot be used: {error.what}"}
-    shared = changes(kept.circumstances, asdict(now))
+    shared = changes(kept.circumstances, now)
     versions = {client.name: client.versions() for client in clients}
     document["busy_share"] = kept.busy_share
     document["clients"] = {

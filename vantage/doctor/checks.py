@@ -247,13 +247,6 @@ def check_buffers(facts: Facts) -> list[CheckResult]:
     return [_ok("window scale", says, remedy=remedy, lab=False)]
 
 
-def check_udp(facts: Facts) -> list[CheckResult]:
-    if facts.udp_gro:
-        return [_ok("UDP GRO", "the kernel supports UDP GRO")]
-    says = "the kernel has no UDP GRO (Linux 5.0), so QUIC costs more CPU time"
-    return [_warn("UDP GRO", says, "use a newer kernel", lab=False)]
-
-
 def check_landlock(facts: Facts) -> list[CheckResult]:
     """Clients give up files, programs and ports by Landlock; what is missing, the user and seccomp have to hold."""
     missing = [what for version, what in ((1, "files"), (4, "TCP ports"), (6, "signals")) if facts.landlock < version]
@@ -342,7 +335,6 @@ CHECKS: tuple[Callable[[Facts], list[CheckResult]], ...] = (
     check_modules,
     check_congestion_control,
     check_buffers,
-    check_udp,
     check_landlock,
     check_quiet,
     check_clock,

@@ -72,7 +72,6 @@ class Facts:
     default_congestion_control: str | None
     rmem_max: int | None
     tcp_rmem_max: int | None
-    udp_gro: bool
     landlock: int
     """Version of Landlock that the kernel offers; 0: none."""
     steal_share: float

@@ -6,8 +6,6 @@ import importlib
 import os
 import platform
 import random
-import shutil
-import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import PlaceError
+from core.files.disk import free_bytes
 from core.reach import ANYWHERE
 from core.system import process
 from core.system.confine import landlock_version
@@ -77,7 +76,6 @@ def gather(
         ceilings=ceilings,
         busy_share=busy_share,
         **_settings(),
-        udp_gro=has_udp_gro(),
         landlock=landlock_version(),
         steal_share=(after[1] - before[1]) / max(after[0] - before[0], 1e-9),
         load_1m=os.getloadavg()[0],
@@ -87,7 +85,7 @@ def gather(
         wakeups_awake=wakeups_awake,
         cpus_awake=cpus_awake,
         out=str(out),
-        free_bytes=shutil.disk_usage(_existing(out)).free,
+        free_bytes=free_bytes(_existing(out)),
         time_of_day=_time_of_day(),
         uplink=_uplink(uplink),
         host_leftovers=host_leftovers(),
@@ -161,10 +159,6 @@ def _existing(path: Path) -> Path:
     return path
 
 
-_UDP_GRO = 104
-"""linux/udp.h; Python 3.11's socket module lacks it."""
-
-
 def private_namespace() -> tuple[str, ...]:
     """Command prefix for a private network namespace; without CAP_SYS_ADMIN, in a user namespace with our own user ID.
 
@@ -236,13 +230,3 @@ PROBES: Mapping[str, Callable[[], str | None]] = {
     "raw sockets": try_prober,
 }
 """What is tried in a private network namespace -> why it failed; None: it succeeded."""
-
-
-def has_udp_gro() -> bool:
-    """Whether a UDP socket takes the option UDP_GRO (Linux 5.0); nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
-        try:
-            handle.setsockopt(socket.SOL_UDP, _UDP_GRO, 1)
-        except OSError:
-            return False
-    return True

@@ -67,29 +67,22 @@ class Checkout:
 
     folder: Path
 
-    def uv(self, *arguments: str, doing: str, timeout_s: float = 600.0) -> str:
+    def uv(self, *arguments: str, doing: str) -> str:
         """Runs uv there; returns its standard output.
 
         Raises:
             PlaceError: uv is missing, or failed.
         """
-        return self.try_uv(arguments, timeout_s=timeout_s).check(doing=doing).stdout
+        return self.try_uv(arguments).check(doing=doing).stdout
 
     def try_uv(self, arguments: Sequence[str], *, timeout_s: float = 600.0) -> process.Completed:
         """Like `uv`, for a caller that looks at the failure itself."""
         return process.run([_uv(), *arguments], timeout_s=timeout_s, env=_environment(), cwd=self.folder)
 
 
-def find_checkout(package: Path | None = None) -> Checkout:
-    """The checkout that this Upshift runs from.
-
-    Args:
-        package: the folder of the package `upshift`; None: of this one.
-
-    Raises:
-        UsageError: it was installed from a wheel.
-    """
-    folder = (package or Path(core.__file__).parent).parent
+def find_checkout() -> Checkout:
+    """The checkout that this Upshift runs from. Raises UsageError if it was installed from a wheel."""
+    folder = Path(core.__file__).parent.parent
     if not all((folder / name).exists() for name in ("pyproject.toml", "uv.lock", "rust")):
         raise UsageError(
             "bundles are built from a checkout of Upshift, and this Upshift was installed without one",

@@ -42,7 +42,7 @@ from vantage.fleet.offer import CAPTURES, ENTRIES_BESIDE, JOURNAL, File, Needs, 
 PLAN, LIST = ".collect/plan.json", "snapshot.json"
 
 RSYNC = (
-    *("rsync", "--times", "--inplace", "--no-whole-file", "--ignore-missing-args", "--timeout=60"),
+    *("rsync", "--times", "--inplace", "--no-whole-file", "--ignore-missing-args", "--timeout=60", "--fsync"),
     *("--no-recursive", "--no-dirs", "--no-relative", "--no-links", "--no-devices", "--no-specials"),
 )
 
@@ -201,13 +201,10 @@ def _check_rsync() -> None:
 @contextlib.contextmanager
 def _only_one(job: Job) -> Iterator[int]:
     """A lock of the host's files here; rsync has it, too, so it outlives a killed collect until rsync ends."""
-    deadline = time.monotonic() + WAIT_S
     with (job.staging / ".lock").open("a") as handle:
-        while not take_lock(handle.fileno()):
-            if time.monotonic() > deadline:
-                what = "another collect of this host is still running"
-                raise IncompleteError(what, where=job.host, remedy="wait for it")
-            time.sleep(0.2)
+        if not take_lock(handle.fileno(), within_s=WAIT_S):
+            what = "another collect of this host is still running"
+            raise IncompleteError(what, where=job.host, remedy="wait for it")
         yield handle.fileno()
 
 
@@ -308,17 +305,31 @@ def _remove(path: Path) -> None:
 
 
 def _place(job: Job, offer: Offer, wanted: Sequence[File]) -> int:
-    """Gives verified files their place, returns how many are new. No journal refers to a capture that is missing."""
+    """Gives verified files their place, returns how many are new. No journal refers to a capture that is missing.
+
+    All is on disk afterwards, as the host may remove its captures then: rsync waits for their content, we for names.
+    """
     (job.home / CAPTURES).mkdir(parents=True, exist_ok=True)
     for file in wanted:
         (job.staging / file.path).replace(job.home / file.path)
+    _sync(job.home / CAPTURES)  # also names that a killed collect gave
     changed = len(wanted)
     for file in reversed(offer.small):  # the journal last
         if not is_same(job.home / file.path, file):
             with disk.whole_file(job.home / file.path) as part:
                 shutil.copyfile(job.staging / file.path, part)
             changed += 1
+    _sync(job.home)
     return changed
+
+
+def _sync(folder: Path) -> None:
+    """Waits until the names in a folder are on disk (fsync(2): a file's own fsync does not care for its name)."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def read_needs(job: Job) -> Needs:
@@ -340,7 +351,8 @@ def main(text: str) -> int:
         copied = collect(job, read_needs(job))
     except (UpshiftError, OSError) as error:
         if isinstance(error, OSError):
-            error = PlaceError(f"{error.strerror}: {error.filename}", where=job.host, remedy="collect again")
+            what = ": ".join(filter(None, (error.strerror, error.filename)))
+            error = PlaceError(what, where=job.host, remedy="collect again")
         sys.stderr.write(f"upshift: {error.sentence()}\n")
         return error.exit_code
     sys.stdout.write(json.dumps({"changed": copied.changed, "again": copied.again, "sha256": copied.sha256}) + "\n")

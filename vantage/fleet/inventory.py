@@ -189,10 +189,8 @@ def _empty(inventory: Path, events: Sequence[Mapping[str, Any]]) -> UsageError:
     if error := typing_error(inventory):
         where = f"{error.path}, line {error.line}"
         return UsageError(error.what, where=where, remedy="correct it there, or above it")
-    for event in events:
-        for line in str(event.get("stdout") or "").splitlines():
-            if line.startswith(("[ERROR]", "ERROR")):
-                return UsageError(runs.plain_error(line), where=str(inventory), remedy="correct the inventory")
+    if wrong := runs.own_error(events):
+        return UsageError(wrong, where=str(inventory), remedy="correct the inventory")
     return UsageError(
         "the inventory has no hosts in the group vantage",
         where=str(inventory),

@@ -16,7 +16,7 @@ import shutil
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -133,7 +133,8 @@ def on_hosts(task: Task, inventory: Path, hosts: Sequence[str], *, progress: Pro
         through |= these
         untouched = [host for host, verdict in these.items() if verdict.untouched]
         if len(untouched) == len(left):
-            _complain(events, task)
+            if error := own_error(events):
+                raise PlaceError(error, where=f"ansible, {task.name}")
             break
         left = untouched
     return through
@@ -144,17 +145,13 @@ def look(task: Task, inventory: Path) -> list[dict[str, Any]]:
     return _events(task, inventory, (), _Shown(task, (), None))
 
 
-def _complain(events: Sequence[Mapping[str, Any]], task: Task) -> None:
-    """Raises PlaceError with what Ansible said itself, if it did not even start."""
-    lines = [line for event in events for line in str(event.get("stdout") or "").splitlines()]
-    wrong = [line for line in lines if line.startswith(("ERROR", "[ERROR]"))]
-    if wrong:
-        raise PlaceError(plain_error(wrong[0]), where=f"ansible, {task.name}")
-
-
-def plain_error(line: str) -> str:
-    """Ansible's error line without its label."""
-    return line.removeprefix("[ERROR]:").removeprefix("ERROR!").strip().rstrip(".")
+def own_error(events: Iterable[Mapping[str, Any]]) -> str | None:
+    """The first error of Ansible itself, without its label; None if there is none."""
+    for event in events:
+        for line in str(event.get("stdout") or "").splitlines():
+            if line.startswith(("[ERROR]", "ERROR")):
+                return line.removeprefix("[ERROR]:").removeprefix("ERROR!").strip().rstrip(".")
+    return None
 
 
 def _events(task: Task, inventory: Path, hosts: Sequence[str], shown: _Shown) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 It is started *before* the first change, in its own session, and waits for its owner to end: the other end of its
 standard input closes, or a pidfd (pidfd_open(2)) of the owner turns readable; the second also works when a forked
 child of the owner kept the pipe. An owner that is suspended (SIGSTOP) for 5 s is killed. Then it undoes the plan in
-the state file and removes the file (`vantage.host.undo`, `vantage.host.undo`).
+the state file and removes the file (`vantage.host.undo`).
 
 Before it undoes anything, it makes sure that no program of the owner can still change settings. A program that the
 owner has just started does not yet have its parent-death signal. So, once the owner is dead, any process that still

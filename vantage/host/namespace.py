@@ -26,13 +26,12 @@ from core.errors import PlaceError
 from core.reach import IPNetwork
 from core.system import process
 from core.system.place import Prober, Suitability
-from core.system.process import PARENT_DEATH, Completed
+from core.system.process import PARENT_DEATH, Completed, module_environment
 from vantage.host.network import (
     INTERFACE_PREFIX,
     INVALID,
     Link,
     Uplink,
-    can_forward_ipv6,
     choose_link,
     forward_blockers,
     host_table,
@@ -41,7 +40,7 @@ from vantage.host.network import (
     used_prefixes,
 )
 from vantage.host.undo import UndoStep
-from vantage.host.undo_log import UndoLog, module_environment
+from vantage.host.undo_log import UndoLog
 from vantage.linux import sysctls
 from vantage.linux.offloads import features, set_features, wire_features
 
@@ -221,10 +220,18 @@ def forwarding_flags(interface: str, *, ipv6: bool) -> tuple[str, ...]:
 
 
 def why_no_ipv6(uplink: Uplink) -> str | None:
-    """Why a namespace gets no IPv6: the uplink has none, or forwarding it needs a host-wide change; None if it does."""
+    """Why a namespace gets no IPv6: the uplink has none, or forwarding it needs a host-wide change; None if it does.
+
+    IPv6 has one switch for all interfaces (ip6_forward() reads `conf.all.forwarding`), and switching it on purges the
+    default routes that the host learned from router advertisements (net/ipv6/addrconf.c, rt6_purge_dflt_routers).
+    Linux 6.17 has `force_forwarding` per interface. Without either, the namespace has IPv4 only.
+    """
     if not uplink.ipv6 or not Path("/proc/net/if_inet6").exists():
         return f"the interface {uplink.name} has no global IPv6 address"
-    return None if can_forward_ipv6() else "its kernel, before Linux 6.17, forwards IPv6 on all interfaces or on none"
+    can_forward = sysctls.read("net/ipv6/conf/all/forwarding") == "1"
+    if can_forward or sysctls.read("net/ipv6/conf/all/force_forwarding") is not None:
+        return None
+    return "its kernel, before Linux 6.17, forwards IPv6 on all interfaces or on none"
 
 
 SETTLE_S = 2.0
@@ -241,24 +248,15 @@ class HostWatch:
     Args:
         run: runs a program in the place.
         server_ip: the server of this measurement run.
-        inner: the campaign's own interface, whose drop counter counts only our packets; None for the host's
-            uplink, which also drops unrelated packets.
-        invalid: counts the packets that connection tracking called invalid; None without a namespace.
+        namespace: the campaign's own, whose interface drops only our packets; without one nothing is counted: the
+            host's uplink also drops unrelated packets.
     """
 
-    def __init__(
-        self,
-        run: Callable[..., Completed],
-        server_ip: str,
-        *,
-        inner: str | None,
-        invalid: Callable[[], int] | None = None,
-    ) -> None:
+    def __init__(self, run: Callable[..., Completed], server_ip: str, namespace: CampaignNamespace | None) -> None:
         self._run = run
-        self._count_invalid = invalid or (lambda: 0)
-        self._invalid = self._count_invalid()
+        self._namespace = namespace
         self._server = ipaddress.ip_address(server_ip)
-        self._inner = inner
+        self._invalid = self._count_invalid()
         self._dropped = self._read_dropped()
 
     def settle(self) -> None:
@@ -294,10 +292,13 @@ class HostWatch:
             disturbed = Disturbance(reason=VoidReason.CONNTRACK_INVALID, detail=detail)
         return Suitability(disturbed=disturbed, lateness_p99_ms=None, flows={})
 
+    def _count_invalid(self) -> int:
+        return self._namespace.count_invalid() if self._namespace else 0
+
     def _read_dropped(self) -> int:
-        if self._inner is None:
+        if self._namespace is None:
             return 0
-        done = self._run(("ip", "-json", "-s", "link", "show", "dev", self._inner))
+        done = self._run(("ip", "-json", "-s", "link", "show", "dev", INTERFACE))
         try:
             return int(json.loads(done.stdout)[0]["stats64"]["rx"]["dropped"])
         except (ValueError, LookupError):

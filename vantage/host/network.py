@@ -19,7 +19,6 @@ from typing import Any
 from core.errors import PlaceError
 from core.reach import IPNetwork
 from core.system.process import run
-from vantage.linux import sysctls
 from vantage.linux.environment import read
 
 POOLS = ("10.213.0.0/16", "172.29.0.0/16", "192.168.213.0/24")
@@ -138,18 +137,6 @@ def choose_link(used: Iterable[IPNetwork], *, ipv6: bool, rng: random.Random) ->
     raise PlaceError(
         f"no free prefix was found in {', '.join(POOLS)}",
         remedy='the host has routes for all of them; use isolation = "host"',
-    )
-
-
-def can_forward_ipv6() -> bool:
-    """Whether IPv6 can be forwarded without changing how the whole host behaves.
-
-    IPv6 has one switch for all interfaces (ip6_forward() reads `conf.all.forwarding`), and switching it on purges the
-    default routes that the host learned from router advertisements (net/ipv6/addrconf.c, rt6_purge_dflt_routers).
-    Linux 6.17 has `force_forwarding` per interface. Without either, the namespace has IPv4 only.
-    """
-    return sysctls.read("net/ipv6/conf/all/forwarding") == "1" or (
-        sysctls.read("net/ipv6/conf/all/force_forwarding") is not None
     )
 
 

@@ -7,11 +7,11 @@ way a guardian process undoes every change, however the campaign ends (see `vant
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import os
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, Unpack
@@ -59,7 +59,6 @@ class HostPlace:
         uplink: interface to the Internet; None for that of the default route.
         ipv6: its programs contact servers over IPv6 alone, so a host that cannot is refused.
         let_cpus_sleep: do not keep the CPUs awake during measurement runs.
-        state: folder for the undo log; None for the user's (see `vantage.linux.state_folder.state_directory`).
 
     Attributes:
         notes: sentences for the user, to print before the campaign starts.
@@ -77,7 +76,6 @@ class HostPlace:
         nameservers: Sequence[str] = (),
         uplink: str | None = None,
         ipv6: bool = False,
-        state: Path | None = None,
         let_cpus_sleep: bool = False,
     ) -> None:
         if isolation not in ("netns", "host"):
@@ -85,20 +83,21 @@ class HostPlace:
         require_capabilities()
         for program, package in (("nsenter", "util-linux"), ("ip", "iproute2"), ("sysctl", "procps")):
             process.require(program, package=package)
-        self._name = name
+        self.name = name
+        self.nameservers = tuple(nameservers)
+        self.ca_file: Path | None = None
+        self.interface = "any"
         self._isolation = isolation
         self._lock = threading.Lock()
         self._settings = linux.Namespace(self.run, ("default",))
         self._allowed = narrowed(allowed_prefixes)
-        self._nameservers = tuple(nameservers)
         self._namespace: CampaignNamespace | None = None
         self._prober: Prober | None = None
-        self._interface = "any"
         self._closed = False
         self._let_cpus_sleep = let_cpus_sleep
-        for server in self._nameservers:
+        for server in self.nameservers:
             check_address(server)
-        folder = state or state_directory()
+        folder = state_directory()
         if ipv6:
             if isolation == "netns" and (why := why_no_ipv6(find_uplink(uplink))):
                 what = f"IPv6 would not leave a network namespace of this host ({why})"
@@ -109,31 +108,27 @@ class HostPlace:
             self._open_namespace(uplink, folder)
         else:
             route = uplink or default_interface(read_json(("ip", "-json", "-4", "route", "show", "default")))
-            self._interface = route or "any"
+            self.interface = route or "any"
             self._undo_log = UndoLog(name, isolation=isolation, state=folder)
             self.notes = list(self._undo_log.recovered)
 
     def _open_namespace(self, uplink: str | None, folder: Path) -> None:
         interface = find_uplink(uplink)
         ipv6 = why_no_ipv6(interface) is None
-        if not self._nameservers:
-            self._nameservers = host_nameservers(ipv6=ipv6)
-            for server in self._nameservers:
+        if not self.nameservers:
+            self.nameservers = host_nameservers(ipv6=ipv6)
+            for server in self.nameservers:
                 check_address(server)
-        self._undo_log = UndoLog(self._name, isolation="netns", state=folder)
+        self._undo_log = UndoLog(self.name, isolation="netns", state=folder)
         try:
             self._namespace = CampaignNamespace(
-                self._undo_log, uplink=interface, ipv6=ipv6, allowed=self._allowed, nameservers=self._nameservers
+                self._undo_log, uplink=interface, ipv6=ipv6, allowed=self._allowed, nameservers=self.nameservers
             )
         except BaseException:
             self._undo_log.release()
             raise
-        self._interface = INTERFACE
+        self.interface = INTERFACE
         self.notes = [*self._undo_log.recovered, *self._namespace.notes]
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     @property
     def allowed_prefixes(self) -> tuple[IPNetwork, ...]:
@@ -141,32 +136,15 @@ class HostPlace:
 
         Of a DNS server that is only in the second group, the namespace's rules let out port 53 alone.
         """
-        servers = self._nameservers or system_nameservers()
+        servers = self.nameservers or system_nameservers()
         return self._allowed + tuple(
             ipaddress.ip_network(server) for server in servers if not is_allowed(server, self._allowed)
         )
 
     @property
-    def nameservers(self) -> tuple[str, ...]:
-        return self._nameservers
-
-    @property
-    def ca_file(self) -> Path | None:
-        """None: the host's own certificates."""
-        return None
-
-    @property
-    def interface(self) -> str:
-        return self._interface
-
-    @property
-    def isolation(self) -> Isolation:
-        return self._isolation
-
-    @property
     def _prefix(self) -> tuple[str, ...]:
         if self._closed:
-            raise PlaceError(f"the place {self._name} is already closed")
+            raise PlaceError(f"the place {self.name} is already closed")
         return self._namespace.prefix if self._namespace else ()
 
     def _environment(self) -> dict[str, str]:
@@ -200,23 +178,16 @@ class HostPlace:
         """See `vantage.linux.namespace.Namespace.limit`."""
         self._settings.limit(self.start, names)
 
-    @contextlib.contextmanager
-    def measuring(self) -> Iterator[None]:
+    def measuring(self) -> AbstractContextManager[cpu.CpusAwake]:
         """Keeps the host's CPUs awake, unless they may sleep; only while a measurement run lasts."""
-        with self._awake():
-            yield
-
-    def _awake(self) -> contextlib.AbstractContextManager[cpu.CpusAwake]:
         if self._let_cpus_sleep:
-            return contextlib.nullcontext(cpu.AS_ASKED)
+            return nullcontext(cpu.AS_ASKED)
         return cpu.keep_cpus_awake()
 
     def watch(self, server_ip: str) -> Watch:
         """Starts to watch the path to this server. Raises ReachError if it may not be contacted."""
         check_address(server_ip, self._allowed)
-        if self._namespace is None:
-            return HostWatch(self.run, server_ip, inner=None)
-        return HostWatch(self.run, server_ip, inner=self._interface, invalid=self._namespace.count_invalid)
+        return HostWatch(self.run, server_ip, self._namespace)
 
     def prober(self) -> Prober:
         """Addresses of the namespace's link that no kernel has; for `isolation = "host"` the host's own, with source
@@ -227,7 +198,7 @@ class HostPlace:
         with self._lock:
             if self._prober is None:
                 process.require("nft", package="nftables")
-                self._prober = raw_ports.open_prober(self._undo_log, self._interface)
+                self._prober = raw_ports.open_prober(self._undo_log, self.interface)
             return self._prober
 
     def check(self) -> None:
@@ -239,9 +210,9 @@ class HostPlace:
 
     def environment(self) -> Mapping[str, object]:
         """The record to store with the data (see `vantage.linux.environment`)."""
-        record = host_environment.describe(self.run, self._interface)
+        record = host_environment.describe(self.run, self.interface)
         record["isolation"] = self._isolation
-        with self._awake() as awake:
+        with self.measuring() as awake:
             record["timing"] = {"cpus_awake": asdict(awake)}
         if self._namespace:
             record["ipv6"] = self._namespace.ipv6

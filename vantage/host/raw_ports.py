@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import replace
 
 from core.errors import PlaceError
 from core.system.place import Prober
 from core.system.process import run
-from vantage.host.network import read_json
+from vantage.host.network import find_uplink, read_json
 from vantage.host.undo import UndoStep
 from vantage.host.undo_log import UndoLog
 from vantage.linux import sysctls
 from vantage.linux.offloads import features, set_features
+from vantage.linux.ports import local_ports
 
 RESERVED = "net/ipv4/ip_local_reserved_ports"
 """The setting holds for both families, in spite of its name."""
@@ -29,23 +29,15 @@ STARTS = (52_000, 43_000, 34_000, 25_000, 16_000)
 NEIGHBOUR_S = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProberUplink:
-    """Where the prober's packets leave."""
-
-    ipv4: str
-    ipv6: str | None
-    neighbour: str | None
-
-
 def open_prober(undo_log: UndoLog, interface: str) -> Prober:
     """Reserves ports and keeps the kernel silent about them, each change recorded first.
 
     Raises PlaceError if the interface has no IPv4 address, no gateway that answers, or merges packets.
     """
-    uplink = find_prober_uplink(interface)
+    found = find_prober(interface)
+    interface = found.device
     reserved = sysctls.read(RESERVED) or ""
-    first, last = free_ports(reserved, used_ports())
+    first, last = free_ports(reserved, local_ports("tcp"))
     table = f"upshift_prober_{undo_log.ident}"
     merging = [name for name, active in features(interface).items() if active and ("gro" in name or "lro" in name)]
     steps = [UndoStep(kind="feature", name=interface, value=name) for name in merging]
@@ -60,7 +52,7 @@ def open_prober(undo_log: UndoLog, interface: str) -> Prober:
     undo_log.run(("nft", "-f", "-"), stdin=reset_table(table, first, last)).check(
         doing="keeping the kernel from resetting the prober's connections"
     )
-    return Prober(ipv4=uplink.ipv4, ipv6=uplink.ipv6, device=interface, neighbour=uplink.neighbour, ports=(first, last))
+    return replace(found, ports=(first, last))
 
 
 def reset_table(table: str, first: int, last: int) -> str:
@@ -87,36 +79,26 @@ def free_ports(reserved: str, used: Iterable[int]) -> tuple[int, int]:
     raise PlaceError(f"no {COUNT} source ports in a row are free on this host", remedy="use --isolation netns")
 
 
-def used_ports() -> set[int]:
-    """Local ports of all TCP sockets (proc(5), /proc/net/tcp)."""
-    tables = [path for path in (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6")) if path.exists()]
-    lines = [line for path in tables for line in path.read_text(encoding="ascii").splitlines()[1:]]
-    return {int(line.split()[1].rpartition(":")[2], 16) for line in lines}
-
-
-def find_prober_uplink(interface: str) -> ProberUplink:
-    """Addresses of the interface, and the MAC address of its gateway.
+def find_prober(interface: str) -> Prober:
+    """Addresses of the interface (`any`: that of the default route), and the MAC address of its gateway.
 
     There is one next hop for both families: IPv6 is left out where its gateway is another one.
     """
-    done = run(("ip", "-json", "address", "show", "dev", interface))
-    if done.returncode != 0:
-        raise PlaceError("this host has no default route, so the uplink is unknown", remedy="name the uplink")
+    interface = find_uplink(None if interface == "any" else interface).name
     [link] = read_json(("ip", "-json", "address", "show", "dev", interface))
     held = {
         entry["family"]: entry["local"]
         for entry in reversed(link["addr_info"])
         if entry.get("scope") == "global" and not entry.get("temporary")
     }
-    if "inet" not in held:
-        raise PlaceError(f"the interface {interface} has no IPv4 address", remedy="name another uplink")
+    own = Prober(ipv4=held["inet"], ipv6=held.get("inet6"), device=interface, neighbour=None)
     if link["link_type"] == "none":
-        return ProberUplink(ipv4=held["inet"], ipv6=held.get("inet6"), neighbour=None)
+        return own
     neighbour = gateway("-4", interface)
     if neighbour is None:
         raise PlaceError(f"the gateway of the interface {interface} does not answer", remedy="name another uplink")
-    same = "inet6" in held and gateway("-6", interface) == neighbour
-    return ProberUplink(ipv4=held["inet"], ipv6=held["inet6"] if same else None, neighbour=neighbour)
+    same = own.ipv6 is not None and gateway("-6", interface) == neighbour
+    return replace(own, ipv6=own.ipv6 if same else None, neighbour=neighbour)
 
 
 def gateway(family: str, interface: str) -> str | None:

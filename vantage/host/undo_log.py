@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import vantage
 from core.errors import PlaceError
-from core.system.process import PARENT_DEATH, Child, Completed, run, start, start_time_ticks
+from core.system.process import PARENT_DEATH, Child, Completed, module_environment, run, start, start_time_ticks
 from vantage.host import undo
 from vantage.host.guardian import MARK
 from vantage.host.undo import UndoPlan, UndoStep
@@ -20,13 +19,6 @@ from vantage.linux import sysctls
 
 RELEASE_S = 30.0
 """How long the guardian may take to undo everything (each step is a short program)."""
-
-
-def module_environment() -> dict[str, str]:
-    """Environment in which `python -m vantage...` finds this code in any working directory."""
-    root = str(Path(vantage.__file__).resolve().parent.parent)
-    present = os.environ.get("PYTHONPATH")
-    return {"PYTHONPATH": root + (os.pathsep + present if present else "")}
 
 
 class UndoLog:

@@ -24,7 +24,7 @@ from vantage.lab.pathem import DEVICE, Emulator
 from vantage.lab.place import LabPlace
 from vantage.lab.roles import roles
 from vantage.lab.topology import MTU, PathSpec, Server, Topology
-from vantage.lab.watch import lateness_ms
+from vantage.lab.watch import LATENESS_LIMIT_MS, lateness_ms, lost_outside
 from vantage.linux.cpu import Method, Wakeups, measure_wakeups
 from vantage.linux.environment import cpu_times
 from vantage.server_kind import ServerRole
@@ -40,7 +40,6 @@ OVERLOAD = 1.2
 LEAST_OVERLOAD = 1.05
 STEAL_LIMIT = 0.02
 IDLE_LIMIT = 0.05
-LATENESS_LIMIT_MS = 5.0
 WANTED_WINDOWS = 5
 PORT = 40001
 SWEEP_MBIT = (4.0, 30.0, 100.0, 300.0)
@@ -339,11 +338,7 @@ def rate_noise(windows: Sequence[dict[str, float]], calm: int, late_ms: float, s
 
 def unprogrammed(before: dict[str, Any], after: dict[str, Any]) -> Check:
     """Whether any packet was lost that the topology did not program."""
-    lost = sum(new[what] - old[what] for old, new in zip(before["pairs"], after["pairs"], strict=True)
-               for what in ("overflow", "write_errors"))  # fmt: skip
-    for old, new in zip(before["nodes"], after["nodes"], strict=True):
-        if old["device_counters"] and new["device_counters"]:
-            lost += new["device_counters"]["tx_dropped"] - old["device_counters"]["tx_dropped"]
+    lost = sum(count for count, _ in lost_outside(before, after))
     carried = sum(
         new["in_packets"] - old["in_packets"] for old, new in zip(before["pairs"], after["pairs"], strict=True)
     )

@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import core
 from core.errors import LabError
 from core.files.disk import check_room, write_json
 from core.system import process
@@ -130,15 +129,12 @@ def _start(folder: LabFolder, topology: Topology, lock: int, *, attached: bool, 
     # A duplicate, which `locked` does not close; the holder's copy keeps the lock.
     held = os.dup(lock)
     argv = [*_unshare(), sys.executable, "-P", "-m", "vantage.lab.holder", str(folder.root), "--owner-fd", str(owner)]
-    # Our packages may be on this interpreter's path only (a checkout); the holder's folder may be another one.
-    roots = [str(Path(core.__file__).resolve().parent.parent), str(Path(__file__).resolve().parents[2])]
-    paths = [*dict.fromkeys(roots), *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
         child = process.start(
             argv + (["--attached"] if attached else []),
             stdout=True,
             stderr=folder.logs / "holder.log",
-            env={"PYTHONPATH": os.pathsep.join(paths), LAB_VARIABLE: str(folder.root)},
+            env={**process.module_environment(), LAB_VARIABLE: str(folder.root)},
             cwd=Path("/"),
             pass_fds=[held, owner],
             outlive=True,

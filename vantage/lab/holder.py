@@ -20,7 +20,6 @@ import os
 import select
 import signal
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +35,7 @@ from vantage.lab.plan import read_plan
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import DNS_NODE
 from vantage.linux import cpu
+from vantage.linux.ports import local_ports
 from vantage.server_kind import ProgramPlan
 
 RUN = Path("/run")
@@ -131,17 +131,8 @@ def answers(node: str, address: str, port: int) -> bool:
 
 
 def udp_bound(node: str, port: int) -> bool:
-    """Whether a UDP socket of the node is bound to the port (proc(5), /proc/net/udp)."""
-
-    def look() -> bool:
-        for table in ("udp", "udp6"):
-            path = Path("/proc/thread-self/net", table)
-            lines = path.read_text(encoding="ascii").splitlines()[1:] if path.exists() else []
-            if any(int(line.split()[1].rpartition(":")[2], 16) == port for line in lines):
-                return True
-        return False
-
-    return in_node(node, look)
+    """Whether a UDP socket of the node is bound to the port."""
+    return port in in_node(node, lambda: local_ports("udp", "thread-self"))
 
 
 NICE = -10
@@ -166,16 +157,12 @@ class Holder:
         # /proc is the host's, so this is our number there.
         outer = int(Path("/proc/self").readlink().name)
         self._state: dict[str, Any] = {
-            "schema": 1,
-            "name": self.plan.name,
             "pid": outer,
             "started_ticks": process.start_time_ticks(outer),
-            "mount_namespace": Path("/proc/self/ns/mnt").stat().st_ino,
             "rootless": os.geteuid() != 0,
             "attached": attached,
             "nice": cpu.raise_priority(NICE),
             "fifo_priority": 0,
-            "started_at": time.time(),
         }
 
     def save(self, status: str, detail: str = "") -> None:
@@ -300,23 +287,12 @@ class Holder:
             self._reap()
 
     def _reap(self) -> None:
-        """Orphans in the lab become our children: reap those that have ended, but not our own programs."""
+        """Orphans in the lab become our children: reaps one that has ended, but not our own programs."""
         own = {child.pid for child in self.children.values()}
-        for entry in _children_of_this_process():
-            if entry not in own:
-                try:
-                    os.waitpid(entry, os.WNOHANG)
-                except ChildProcessError:
-                    continue
-
-
-def _children_of_this_process() -> list[int]:
-    """Ended children, by waitid(2) without taking them; the first one only, which is enough for a loop."""
-    try:
-        child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return []
-    return [child.si_pid] if child else []
+        with suppress(ChildProcessError):
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is not None and ended.si_pid not in own:
+                os.waitpid(ended.si_pid, os.WNOHANG)
 
 
 def _remedy(tail: str) -> str | None:
@@ -334,11 +310,8 @@ def _batch(lines: Sequence[str], doing: str, *options: str) -> None:
 
 def say(message: Mapping[str, object]) -> None:
     """Writes one line to the process that starts the lab; `check_owner` notices if that has ended."""
-    try:
-        sys.stdout.write(json.dumps(message) + "\n")
-        sys.stdout.flush()
-    except OSError:
-        pass
+    with suppress(OSError):
+        print(json.dumps(message), flush=True)  # noqa: T201 - the protocol
 
 
 def main() -> None:

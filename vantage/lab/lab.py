@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -16,7 +17,6 @@ from vantage.lab.addresses import prober_addresses, window_addresses
 from vantage.lab.pathem import LET_CPUS_SLEEP, Emulator, path_pairs
 from vantage.lab.place import LabPlace
 from vantage.lab.plan import LabPlan, read_plan
-from vantage.lab.sites import LoggedRequest, Planted, planted, read_access
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import PathSpec, Topology
 from vantage.lab.topology_file import find_topology, load_topology
@@ -122,20 +122,8 @@ class Lab:
         """Hash of the file that the domain's target names."""
         servers = self.topology.server
         server = next(server for server in servers if domain in (*server.domains, *server.window_names))
-        return self.plan.sha256[server.name + server.files[0].path]
-
-    def sites(self) -> list[Planted]:
-        """What a crawl should find at each site; sites are not targets."""
-        return planted(self.topology)
-
-    def access(self) -> list[LoggedRequest]:
-        """Requests to sites so far, by time of arrival. A request that is still being answered is not included."""
-        requests = [
-            access
-            for server in self.topology.server
-            for access in read_access(self.folder.access_log(server.name), server=server.name)
-        ]
-        return sorted(requests, key=lambda access: access.at)
+        file = self.folder.content / server.name / server.files[0].path.removeprefix("/")
+        return hashlib.sha256(file.read_bytes()).hexdigest()
 
     def truth(self) -> dict[str, Any]:
         """The document `lab.json` of docs/design/house.md: the programmed properties of every path."""

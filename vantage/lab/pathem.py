@@ -14,7 +14,7 @@ from typing import Any
 from core.errors import LabError
 from vantage.lab.addresses import Addresses, populations, prober_addresses, window_addresses
 from vantage.lab.topology import DNS_NODE, PathSpec, Rewrite, Topology
-from vantage.linux.cpu import CpusAwake, Method, parse_cpus_awake
+from vantage.linux.cpu import CpusAwake, parse_cpus_awake
 
 DEVICE = "tun0"
 DNS_DELAY_US = 1000
@@ -211,10 +211,7 @@ class Emulator:
 
     def cpus_awake(self) -> CpusAwake:
         """What keeps the host's CPUs awake."""
-        answer = self.ask("snapshot", pairs=[])["global"].get("cpus_awake")
-        if answer is None:
-            return CpusAwake(method=Method.NONE, reason="the installed pathem is older than this Upshift: make setup")
-        return parse_cpus_awake(answer)
+        return parse_cpus_awake(self.ask("snapshot", pairs=[])["global"]["cpus_awake"])
 
     def close(self) -> None:
         self._reader.close()

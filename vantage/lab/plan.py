@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from core.files.config import build
 from core.files.disk import write_json
 from vantage.lab.addresses import Addresses
 from vantage.server_kind import ProgramPlan
-
-SCHEMA = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,26 +42,15 @@ class LabPlan:
     addresses: Mapping[str, Addresses]
     """Node -> its addresses."""
     ipv6: bool
-    sha256: Mapping[str, str]
-    """`SERVER/path` -> hash of the file."""
     fifo_priority: int | None = None
     """Real-time priority of the servers; None: none."""
 
 
 def write_plan(plan: LabPlan, path: Path) -> None:
     """Writes `plan.json`."""
-    write_json(path, {"schema": SCHEMA, **_plain(asdict(plan))})
+    write_json(path, asdict(plan) | {"resolv_conf": str(plan.resolv_conf)})
 
 
 def read_plan(path: Path) -> LabPlan:
     """Reads `plan.json`."""
     return build(json.loads(path.read_text(encoding="utf-8")), LabPlan, where=str(path))
-
-
-def _plain(value: Any) -> Any:
-    """Paths as texts, everything else as it is."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value

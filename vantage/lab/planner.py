@@ -46,7 +46,7 @@ def make_plan(topology: Topology, topology_text: str, folder: LabFolder, *, let_
     for path in (folder.logs, folder.root / "dns"):
         path.mkdir(parents=True, exist_ok=True)
     folder.topology.write_text(topology_text, encoding="utf-8")
-    hashes = sites.write_content(topology, folder.content)
+    sites.write_content(topology, folder.content)
     sites.write_sites(sites.hosts(topology), folder.sites)
     sites.write_certificates(topology, folder.certificates)
     resolv = folder.root / "resolv.conf"
@@ -80,7 +80,6 @@ def make_plan(topology: Topology, topology_text: str, folder: LabFolder, *, let_
         resolv_conf=resolv,
         addresses=addresses,
         ipv6=ipv6,
-        sha256=hashes,
         fifo_priority=topology.fifo_priority,
     )
     write_plan(plan, folder.plan)
@@ -92,8 +91,10 @@ def _nodes(topology: Topology, addresses: Mapping[str, Addresses], *, ipv6: bool
     shapes = dict.fromkeys((DNS_NODE, *(vantage.name for vantage in topology.vantage)), client)
     own_stack: set[str] = set()
     for server in topology.server:
-        origin = NodeRouting(congestion_control=server.congestion_control, initcwnd=server.initcwnd)
-        shapes |= {server.name: _server_shape(topology, server), server.origin_name: origin}
+        shapes[server.name] = _server_shape(topology, server)
+        if server.edge:  # else the name may be another server's
+            origin = NodeRouting(congestion_control=server.congestion_control, initcwnd=server.initcwnd)
+            shapes[server.origin_name] = origin
         if roles(topology, server)[ServerRole.WEB].own_stack:
             own_stack.add(server.name)
     vantages = {vantage.name for vantage in topology.vantage}

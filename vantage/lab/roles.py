@@ -96,6 +96,10 @@ def check_web_servers(topology: Topology, *, where: str) -> None:
                 what = f"{at}web_server: the server is an edge, or has body, fault or such sites"
                 raise UsageError(what, where=where, remedy="remove one of the two")
         kind = ALL[web_server(server)]
+        if kind.name != WEB and _claimant(topology, server) is None and hosts_of(topology, server):
+            field = "web_server" if server.web_server else "body"
+            what = f"{at}{field}: {kind.name} has no sites, and {server.name} has"
+            raise UsageError(what, where=where, remedy="put these sites on another server, or remove this field")
         if kind.own_stack and (server.windows or server.population):
             what = f"{at}web_server: {kind.name} has a TCP of its own, without initcwnd"
             raise UsageError(what, where=where, remedy="remove windows and population")

@@ -1,4 +1,4 @@
-"""What the lab's servers serve: files, start pages, certificates; and sites, with what a crawl should find there.
+"""What the lab's servers serve: files, start pages, certificates; and sites.
 
 A site is a domain that a crawl visits; campaigns do not measure it (they measure a server's `domains`). Files are
 random bytes from the topology's seed.
@@ -6,16 +6,13 @@ random bytes from the topology's seed.
 
 from __future__ import annotations
 
-import hashlib
 import html
-import json
 import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from vantage.lab.site_kinds import page
 from vantage.lab.topology import Server, SiteSpec, Topology
@@ -27,17 +24,6 @@ if TYPE_CHECKING:
 
 PRIVATE_ADDRESS = "10.18.0.1"
 """What `inside.DOMAIN` and sites of the kind `private_address` resolve to (RFC 1918); no host has it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planted:
-    """What a crawl should find at a domain."""
-
-    domain: str
-    kind: str
-    url: str | None
-    """The file that should be found; None if none qualifies."""
-    size_bytes: int | None
 
 
 def hosts(topology: Topology) -> list[SiteHost]:
@@ -82,94 +68,28 @@ def need_site_server(topology: Topology, server: Server) -> bool:
     return any(site.server == server.name and topology.kind_of(site).needs_site_server for site in topology.site)
 
 
-def planted(topology: Topology) -> list[Planted]:
-    """What a crawl should find at each site, in the order of the file."""
-    return [_planted(topology, site, domain) for site in topology.site for domain in site.domains]
-
-
-def _planted(topology: Topology, site: SiteSpec, domain: str) -> Planted:
-    finds = topology.kind_of(site).finds
-    if finds is None:
-        return Planted(domain=domain, kind=site.kind, url=None, size_bytes=None)
-    url = finds.replace("{domain}", domain)
-    parts = urlsplit(url)
-    [host] = [host for host in hosts_of_site(topology, site, domain) if host.name == parts.hostname]
-    return Planted(domain=domain, kind=site.kind, url=url, size_bytes=host.answers[parts.path].size)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedRequest:
-    """One request to a site."""
-
-    server: str
-    at: float
-    """When it arrived [s since the epoch]."""
-    client: str
-    """Address of the client."""
-    method: str
-    host: str
-    path: str
-    """Path and query, as the client wrote them."""
-    user_agent: str
-    status: int
-    """0 if the connection ended without an answer."""
-    sent_bytes: int
-    """Bytes of the body that were written to the connection; the last few 100 kB may never have arrived."""
-
-
-def read_access(path: Path, *, server: str) -> Iterator[LoggedRequest]:
-    """The requests in a server's log, in the order in which they ended; an incomplete last line is ignored."""
-    if not path.exists():
-        return
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if not line.endswith("\n"):
-            return
-        entry = json.loads(line)
-        request = entry["request"]
-        yield LoggedRequest(
-            server=server,
-            at=entry["ts"] - entry["duration"],
-            client=request["remote_ip"],
-            method=request["method"],
-            host=request["host"],
-            path=request["uri"],
-            user_agent=" ".join(request["headers"].get("User-Agent", [])),
-            status=entry["status"],
-            sent_bytes=entry["size"],
-        )
-
-
 def file_bytes(topology: Topology, server: Server, path: str, size: int) -> bytes:
     """The content of a file: random bytes (not compressible), the same in every lab."""
     return random.Random(topology.seed_of("content", server.name, path)).randbytes(size)
 
 
-def write_content(topology: Topology, folder: Path) -> Mapping[str, str]:
-    """Writes every server's files below `folder`/SERVER; returns URL path by server, `SERVER/path`, to SHA-256.
-
-    A file that already has the right content is kept.
-    """
-    hashes: dict[str, str] = {}
-    folder.mkdir(parents=True, exist_ok=True)
+def write_content(topology: Topology, folder: Path) -> None:
+    """Writes every server's files, and its start page, below `folder`/SERVER."""
     for server in topology.server:
         root = folder / server.name
         for file in server.files:
-            data = file_bytes(topology, server, file.path, file.size_bytes)
             target = root / file.path.removeprefix("/")
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
-            hashes[server.name + file.path] = hashlib.sha256(data).hexdigest()
+            target.write_bytes(file_bytes(topology, server, file.path, file.size_bytes))
         if server.domains:
             (root / "index.html").write_text(start_page(server), encoding="utf-8")
-    (folder / "sha256.json").write_text(json.dumps(hashes, indent=1), encoding="utf-8")
-    return hashes
 
 
 def write_sites(hosts: Sequence[SiteHost], folder: Path) -> None:
     """Writes what sites serve as plain files: `folder`/HOST/PATH. Large files are sparse and take no disk space."""
     for host in hosts:
         for path, answer in host.answers.items():
-            if answer.status != 200 or answer.location is not None:
+            if not answer.is_file:
                 continue
             target = folder / host.name / (path.removeprefix("/") or "index.html")
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,6 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,67 +29,32 @@ from vantage.linux.state_folder import state_directory
 LONGEST_SOCKET_PATH = 107
 """unix(7): sun_path has 108 bytes with the final zero."""
 
-SOCKET_NAME = "pathem.sock"
 
-
-@dataclass(frozen=True, slots=True)
 class LabFolder:
-    """The files of one lab."""
+    """The files of one lab, as above.
 
-    root: Path
+    Attributes:
+        content: measured files, a folder per server.
+        sites: files of sites, a folder per host.
+    """
 
-    @property
-    def name(self) -> str:
-        return self.root.name
-
-    @property
-    def lock(self) -> Path:
-        return self.root.with_name(f"{self.root.name}.lock")
-
-    @property
-    def plan(self) -> Path:
-        return self.root / "plan.json"
-
-    @property
-    def topology(self) -> Path:
-        return self.root / "lab.toml"
-
-    @property
-    def owner(self) -> Path:
-        return self.root / "owner.json"
-
-    @property
-    def state(self) -> Path:
-        return self.root / "state.json"
-
-    @property
-    def socket(self) -> Path:
-        return self.root / SOCKET_NAME
-
-    @property
-    def logs(self) -> Path:
-        return self.root / "log"
-
-    @property
-    def content(self) -> Path:
-        """Measured files, a folder per server."""
-        return self.root / "content"
-
-    @property
-    def sites(self) -> Path:
-        """Files of sites, a folder per host."""
-        return self.root / "sites"
-
-    @property
-    def certificates(self) -> Path:
-        return self.root / "certificates"
-
-    @property
-    def ca(self) -> Path:
-        return self.certificates / "ca.pem"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.name = root.name
+        self.lock = root.with_name(f"{root.name}.lock")
+        self.owner = root / "owner.json"
+        self.state = root / "state.json"
+        self.plan = root / "plan.json"
+        self.topology = root / "lab.toml"
+        self.socket = root / "pathem.sock"
+        self.logs = root / "log"
+        self.content = root / "content"
+        self.sites = root / "sites"
+        self.certificates = root / "certificates"
+        self.ca = self.certificates / "ca.pem"
 
     def access_log(self, server: str) -> Path:
-        """Requests to the sites of a server (`vantage.lab.sites`)."""
+        """Requests to the sites of a server, one JSON line each, as Caddy logs them."""
         return self.logs / f"{server}.access.jsonl"
 
     def read_state(self) -> dict[str, Any] | None:

@@ -33,6 +33,8 @@ _SENDER_ONLY = ("needs a server of kind sender", 'add web_server = "sender", or 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}")
 _DOMAIN = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+")
 _FILE = re.compile(r"(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+")
+_ANSWERED = re.compile(r"/|(/(?!\.{1,2}(/|\Z))[^/\x00]+)+/?")
+"""Path of a site's answer: each part may be the name of a file, none leads out of the site's folder."""
 _URL = re.compile(r"https://[a-z0-9.-]+/[A-Za-z0-9._/-]*")
 _OWN_NAMES = ("ca", "holder", "pathem")
 """Names of a lab's own certificate and logs, where those of its nodes are, too."""
@@ -279,8 +281,11 @@ def _check_site_kind(name: str, kind: SiteKind, require: _Require) -> None:
     at = f"site_kind.{name}"
     require(name not in KINDS, at, "a shipped kind has this name", "use another name")
     for table in (kind.pages, kind.www, kind.files):
+        files = [path.rstrip("/") for path, answer in table.items() if answer.is_file and path != "/"]
         for path, answer in table.items():
-            require(path.startswith("/"), at, f"{path!r} is not a valid path", "use /folder/name.bin")
+            require(bool(_ANSWERED.fullmatch(path)), at, f"{path!r} is not a valid path", "use /folder/name.bin")
+            within = answer.is_file and any(path.rstrip("/").startswith(f"{file}/") for file in files)
+            require(not within, at, f"{path} is in a file", "use another path")
             _check_number(require, f"{at}.{path}.status", partial(float, answer.status), 200, 599)
             _check_number(require, f"{at}.{path}.size", partial(float, answer.size or 0), 0, 1_000_000_000)
             _check_number(require, f"{at}.{path}.delay_s", partial(float, answer.delay_s), 0, 3600)

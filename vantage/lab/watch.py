@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from core.domain import Disturbance, Transport, VoidReason
@@ -101,19 +101,23 @@ def judge(
     if lateness_ms is not None and lateness_ms > limit_ms:
         late = f"the path emulator was {lateness_ms:.1f} ms late (99th percentile; the limit is {limit_ms:.1f} ms)"
         return Disturbance(reason=VoidReason.EMULATOR_LATE, detail=late)
+    return next((disturbance for _, disturbance in lost_outside(before, after)), None)
+
+
+def lost_outside(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[int, Disturbance]]:
+    """What was lost between two snapshots that no path is programmed to lose: how many packets, and where."""
     for old, new in zip(before["pairs"], after["pairs"], strict=True):
         for what in ("overflow", "write_errors"):
             if lost := new[what] - old[what]:
                 detail = f"the path emulator lost {lost} packets from {new['from']} to {new['to']} ({what})"
-                return Disturbance(reason=VoidReason.EMULATOR_LOST, detail=detail)
+                yield lost, Disturbance(reason=VoidReason.EMULATOR_LOST, detail=detail)
     known = {node["name"]: node["device_counters"] for node in before["nodes"]}
     for node in after["nodes"]:
         new, old = node["device_counters"], known[node["name"]]
         for what in ("tx_dropped", "rx_dropped"):
             if new is not None and old is not None and (lost := new.get(what, 0) - old.get(what, 0)):
                 detail = f"the device of {node['name']} dropped {lost} packets outside the emulator ({what})"
-                return Disturbance(reason=VoidReason.HOST_DROPPED, detail=detail)
-    return None
+                yield lost, Disturbance(reason=VoidReason.HOST_DROPPED, detail=detail)
 
 
 def count_flows(flows: Sequence[Mapping[str, Any]], local: str) -> dict[tuple[str, int], FlowCount]:
@@ -139,8 +143,8 @@ def _server_end(
     flow: Mapping[str, Any], before: Mapping[str, Any] | None, *, to_server: bool
 ) -> Mapping[str, Any] | None:
     """What one direction of a TCP connection adds to the account of the server's end."""
-    if _PROTOCOLS.get(flow["protocol"]) is not Transport.TCP or "syn_sent" not in flow:
-        return None  # QUIC, or a pathem that is older than this Upshift
+    if _PROTOCOLS.get(flow["protocol"]) is not Transport.TCP:
+        return None
     known = before or {"syn": None, "synack": None, "ecn_sent": 0, "ce_set": 0}
     if to_server:
         return {**known, "syn": flow["syn_delivered"]}

@@ -12,7 +12,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -82,13 +82,10 @@ def find_pathem() -> str:
 
 
 @contextmanager
-def keep_cpus_awake(find_spinner: Callable[[], str] = find_pathem) -> Iterator[CpusAwake]:
+def keep_cpus_awake() -> Iterator[CpusAwake]:
     """Keeps all CPUs awake for the duration of a block, as well as this host allows.
 
     The kernel ends it with this process: it is an open file, or a program that ends when our pipe closes.
-
-    Args:
-        find_spinner: gives the path of the program that spins, or raises PlaceError.
     """
     try:
         require_idle_driver(IDLE_DRIVER)
@@ -102,7 +99,7 @@ def keep_cpus_awake(find_spinner: Callable[[], str] = find_pathem) -> Iterator[C
             os.close(device)
         return
     try:
-        child = _start_spinners(find_spinner())
+        child = _start_spinners(find_pathem())
     except PlaceError as error:
         yield CpusAwake(method=Method.NONE, reason=f"{refused}; {error.what}")
         return

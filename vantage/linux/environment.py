@@ -54,8 +54,6 @@ CUBIC = Path("/sys/module/tcp_cubic/parameters")
 _CLOCK = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
-Run = linux.Run
-
 
 def read(path: Path | str) -> str | None:
     """The stripped text of a small kernel file; None if it cannot be read."""
@@ -65,7 +63,7 @@ def read(path: Path | str) -> str | None:
         return None
 
 
-def describe(run: Run, interface: str) -> dict[str, Any]:
+def describe(run: linux.Run, interface: str) -> dict[str, Any]:
     """The record: keys are stable words, values plain JSON. `run` runs a program in the place."""
     network = linux.describe_network(run)
     return {
@@ -107,24 +105,22 @@ def cpu() -> dict[str, Any]:
     }
 
 
-def cpu_times() -> tuple[float, float]:
-    """(all, stolen) CPU seconds of all processors since boot (/proc/stat, first line; stolen is the eighth number)."""
-    words = (read("/proc/stat") or "cpu 0").splitlines()[0].split()[1:]
-    numbers = [int(word) / os.sysconf("SC_CLK_TCK") for word in words[:8]]
-    return sum(numbers), numbers[7] if len(numbers) > 7 else 0.0
+def cpu_times() -> tuple[float, float, float]:
+    """(all, stolen, idle) CPU seconds of all processors since boot.
+
+    Source: the first line of /proc/stat (proc(5)); the eighth number is stolen, the fourth and fifth are idle.
+    """
+    words = (read("/proc/stat") or f"cpu{' 0' * 8}").splitlines()[0].split()[1:9]
+    numbers = [int(word) / os.sysconf("SC_CLK_TCK") for word in words]
+    return sum(numbers), numbers[7], numbers[3] + numbers[4]
 
 
 def busy_share(sample_s: float) -> float:
     """Share of the CPU time of all processors that was used or stolen in the next `sample_s`, 0 to 1."""
-    first, before = cpu_times()[0], _idle_s()
+    before = cpu_times()
     time.sleep(sample_s)
-    return 1 - (_idle_s() - before) / max(cpu_times()[0] - first, 1e-9)
-
-
-def _idle_s() -> float:
-    """Seconds of all processors without work, since boot (/proc/stat, fourth and fifth number)."""
-    words = (read("/proc/stat") or "cpu 0 0 0 0 0").splitlines()[0].split()[1:]
-    return sum(int(word) for word in words[3:5]) / os.sysconf("SC_CLK_TCK")
+    after = cpu_times()
+    return 1 - (after[2] - before[2]) / max(after[0] - before[0], 1e-9)
 
 
 def physical_interfaces() -> list[str]:

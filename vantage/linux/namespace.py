@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -53,17 +54,21 @@ def apply_settings(run: Run, settings: Sequence[Setting], *, destinations: Seque
         run: runs programs in the network namespace concerned.
         destinations: destinations of the routes that downloads take; `RouteAttribute`s go to these.
 
-    Raises PlaceError if the kernel refuses a setting or does not know it.
+    Raises PlaceError if the kernel refuses a setting or does not know it; then the sysctls are as before.
     """
     sysctls = [setting for setting in settings if isinstance(setting, Sysctl)]
     attributes = [setting for setting in settings if isinstance(setting, RouteAttribute)]
-    before: dict[str, str] = {}
-    if sysctls:
-        before = read_sysctls(run, {setting.name for setting in sysctls})
-        write_sysctls(run, new_values(before, [(s.name, s.field, s.value) for s in sysctls]), present=before)
+    before = read_sysctls(run, {setting.name for setting in sysctls}) if sysctls else {}
+    values = new_values(before, [(s.name, s.field, s.value) for s in sysctls])
     routes = read_routes(run, destinations) if attributes else {}
     changes = {place: with_attributes(route, attributes) for place, route in routes.items()}
-    change_routes(run, {place: _beside(route) for place, route in changes.items() if route != routes[place]})
+    try:
+        write_sysctls(run, values, present=before)
+        change_routes(run, {place: _beside(route) for place, route in changes.items() if route != routes[place]})
+    except PlaceError:
+        with suppress(PlaceError):  # that of the refused setting is refused again, the others are written
+            write_sysctls(run, before)
+        raise
     return Before(before, routes)
 
 
@@ -89,23 +94,22 @@ class Namespace:
     def apply(self, settings: Sequence[Setting]) -> None:
         """See `apply_settings`."""
         if self._process is None:
-            before = apply_settings(self._run, settings, destinations=self._destinations)
+            self._keep(apply_settings(self._run, settings, destinations=self._destinations))
         else:
-            before = self._apply_by_process(self._process, settings)
-        self._first = Before(
-            {**before.sysctls, **self._first.sysctls},
-            {**before.routes, **self._first.routes},
-        )
+            self._apply_by_process(self._process, settings)
 
-    def _apply_by_process(self, writer: SettingsProcess, settings: Sequence[Setting]) -> Before:
+    def _keep(self, before: Before) -> None:
+        self._first = Before({**before.sysctls, **self._first.sysctls}, {**before.routes, **self._first.routes})
+
+    def _apply_by_process(self, writer: SettingsProcess, settings: Sequence[Setting]) -> None:
         """The same without a program, unless a route has to be changed or metrics have to be flushed."""
         sysctls = writer.write([setting for setting in settings if isinstance(setting, Sysctl)])
         attributes = [setting for setting in settings if isinstance(setting, RouteAttribute)]
-        if sysctls.pop(NO_METRICS) == "1" and attributes == self._attributes:
-            return Before(sysctls, {})
-        before = apply_settings(self._run, attributes, destinations=self._destinations)
-        self._attributes = attributes
-        return Before(sysctls, before.routes)
+        saves = sysctls.pop(NO_METRICS)
+        self._keep(Before(sysctls, {}))
+        if saves != "1" or attributes != self._attributes:
+            self._keep(apply_settings(self._run, attributes, destinations=self._destinations))
+            self._attributes = attributes
 
     def restore(self) -> None:
         """Restores the values that the first `apply` found. May be called twice."""

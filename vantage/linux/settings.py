@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from core.errors import PlaceError
@@ -97,9 +98,16 @@ def change(settings: Sequence[tuple[str, int | None, str]], known: Collection[st
     for name in present:
         if name not in before:
             raise PlaceError(f"this kernel has no setting {name}")
-    for name, value in new_values(before, settings).items():
-        if before[name] != value:
-            sysctls.write(name, value)
+    values = new_values(before, settings)
+    changes = [name for name, value in values.items() if before[name] != value]
+    try:
+        for name in changes:
+            sysctls.write(name, values[name])
+    except (PlaceError, OSError):
+        for name in changes:  # all or none: who asked does not get to know the values before
+            with suppress(PlaceError, OSError):
+                sysctls.write(name, before[name])
+        raise
     return before
 
 

@@ -34,7 +34,7 @@ def state_directory() -> Path:
     elif os.geteuid() == 0:
         path = ROOTS
     else:
-        # In a world-writable folder, so ownership and mode are checked below.
+        # In a world-writable folder, so its owner is checked below.
         path = Path(tempfile.gettempdir()) / f"upshift-{os.geteuid()}"
     remedy = "set UPSHIFT_STATE_DIR to a folder that you own"
     try:

@@ -1,6 +1,6 @@
 """A web server that misbehaves in a given way: TLS, HTTP/1.1, standard library only.
 
-    fault_server.py KIND --root DIR --certificate FILE --key FILE [--port 443]
+    fault_server.py KIND --root DIR --certificate FILE --key FILE
 
 KIND, for every download: status_404; in the middle of the body reset, stall, or truncate (closes before Content-Length
 is reached); challenge (a bot check), block (a CDN's refusal) or html_page (with status 200) instead of the file.
@@ -153,7 +153,7 @@ class FaultServer(DualStackServer):
     request_queue_size = 64
 
     def __init__(
-        self, kind: str, root: Path, context: ssl.SSLContext, port: int, *, chunk_bytes: int = 1, every_s: float = 0.0
+        self, kind: str, root: Path, context: ssl.SSLContext, *, chunk_bytes: int = 1, every_s: float = 0.0
     ) -> None:
         self.kind = kind
         self.chunk_bytes = chunk_bytes
@@ -162,7 +162,7 @@ class FaultServer(DualStackServer):
         self.context = context
         self._lock = threading.Lock()
         self._visits: dict[str, tuple[int, float]] = {}
-        super().__init__(port, FaultHandler)
+        super().__init__(443, FaultHandler)
 
     def visit(self, path: str) -> tuple[int, int]:
         """How many answers with this path came before, and how long ago the first of them was [s]."""
@@ -180,16 +180,13 @@ def main() -> None:
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--certificate", type=Path, required=True)
     parser.add_argument("--key", type=Path, required=True)
-    parser.add_argument("--port", type=int, default=443)
     parser.add_argument("--chunk-bytes", type=int, default=1, help="paced: bytes of a piece")
     parser.add_argument("--every-s", type=float, default=0.0, help="paced: time between two pieces [s]")
     options = parser.parse_args()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(options.certificate, options.key)
     context.set_alpn_protocols(["http/1.1"])
-    server = FaultServer(
-        options.kind, options.root, context, options.port, chunk_bytes=options.chunk_bytes, every_s=options.every_s
-    )
+    server = FaultServer(options.kind, options.root, context, chunk_bytes=options.chunk_bytes, every_s=options.every_s)
     with server:
         server.serve_forever()
 

@@ -123,7 +123,7 @@ def _host_route(host: SiteHost, content: Path) -> dict[str, Any]:
 
 
 def _access_log(path: Path) -> dict[str, Any]:
-    """One JSON line per request (`vantage.lab.sites.read_access` reads them)."""
+    """One JSON line per request (docs/design/lab.md, *Sites*)."""
     writer = {"output": "file", "filename": str(path), "roll": False}
     return {"writer": writer, "encoder": {"format": "json"}, "include": ["http.log.access.sites"]}
 

@@ -24,10 +24,6 @@ _ALGORITHMS = ("cubic", "reno", "bbr2")
 _INITIAL_WINDOW_PACKETS = 10
 
 
-def _version() -> tuple[str, ...]:
-    return (find_program("h3serve") or "h3serve", "--version")
-
-
 def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
     name = f"{setup.name}-quic"
     data = setup.data(name)
@@ -90,6 +86,6 @@ QUICHE = ServerKind(
     roles=frozenset({ServerRole.QUIC}),
     programs=_programs,
     missing=binary_missing("h3serve", title="the QUIC server h3serve"),
-    version=_version,
+    version=lambda: ("h3serve", "--version"),
     quic=QuicTraits(congestion_control=_ALGORITHMS, initial_window_packets=_INITIAL_WINDOW_PACKETS, packet_bytes=1480),
 )

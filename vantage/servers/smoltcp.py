@@ -12,10 +12,6 @@ from vantage.server_kind import ProgramPlan, ServerKind, ServerRole, ServerSetup
 _PROGRAM = "smoltcp-server"
 
 
-def _version() -> tuple[str, ...]:
-    return (find_program(_PROGRAM) or _PROGRAM, "--version")
-
-
 def _programs(setup: ServerSetup) -> Sequence[ProgramPlan]:
     argv = [find_program(_PROGRAM) or _PROGRAM, "--device", setup.device, "--root", str(setup.content)]
     for address in filter(None, (setup.ipv4, setup.ipv6)):
@@ -31,7 +27,7 @@ SMOLTCP = ServerKind(
     roles=frozenset({ServerRole.WEB}),
     programs=_programs,
     missing=binary_missing(_PROGRAM, title=f"the server {_PROGRAM}"),
-    version=_version,
+    version=lambda: (_PROGRAM, "--version"),
     can_be_chosen=True,
     tls=False,
     initial_window_bytes=2048,

@@ -9,6 +9,7 @@ of this kind: see `published_quirks` in docs/method/published-way.md.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
@@ -68,6 +69,23 @@ class ReadingQuirk:
     objects."""
 
 
+def quirk(*, source: str, affects: Affects, step: QuirkStep) -> Callable[[Change], ReadingQuirk]:
+    """Makes a quirk of a function of all records, or of `each`: its name is that for `--quirk`, with hyphens, and its
+    docstring the help."""
+
+    def make(change: Change) -> ReadingQuirk:
+        return ReadingQuirk(
+            name=change.__name__.replace("_", "-"),
+            help=" ".join((change.__doc__ or "").split()),
+            source=source,
+            affects=affects,
+            step=step,
+            change=change,
+        )
+
+    return make
+
+
 def with_quirks(data: Dataset, quirks: Iterable[ReadingQuirk]) -> Dataset:
     """The dataset as read with these quirks, for any order of them."""
     chosen = set(quirks)
@@ -81,7 +99,12 @@ def with_quirks(data: Dataset, quirks: Iterable[ReadingQuirk]) -> Dataset:
 
 def each(change: Callable[[Record], Record]) -> Change:
     """The change of every record by itself."""
-    return lambda records: [change(record) for record in records]
+
+    @functools.wraps(change)
+    def of_all(records: Sequence[Record]) -> list[Record]:
+        return [change(record) for record in records]
+
+    return of_all
 
 
 def with_kpis(record: Record, **kpis: Value) -> Record:

@@ -5,22 +5,19 @@ three counts.
 """
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk, each, with_kpis
+from analysis.measures.quirks import Affects, QuirkStep, each, quirk, with_kpis
 
 
-def _change(record: Record) -> Record:
+@quirk(
+    source="pcap_analysis/lib/tcp_kpis.py: TCPRetransmissionStats.total_retransmissions",
+    affects=Affects.COUNTS,
+    step=QuirkStep.COUNTS,
+)
+@each
+def double_retransmissions(record: Record) -> Record:
+    """Fast and spurious retransmissions are counted twice."""
     again = record.number("true_retransmissions")
     fast, spurious = record.number("ws_fast_retransmissions"), record.number("ws_spurious_retransmissions")
     if again is None or fast is None or spurious is None:
         return record
     return with_kpis(record, true_retransmissions=again + fast + spurious)
-
-
-DOUBLE_RETRANSMISSIONS = ReadingQuirk(
-    name="double-retransmissions",
-    help="Fast and spurious retransmissions are counted twice.",
-    source="pcap_analysis/lib/tcp_kpis.py: TCPRetransmissionStats.total_retransmissions",
-    affects=Affects.COUNTS,
-    step=QuirkStep.COUNTS,
-    change=each(_change),
-)

@@ -3,22 +3,19 @@
 import dataclasses
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk, each
+from analysis.measures.quirks import Affects, QuirkStep, each, quirk
 from core.domain import Failure, Outcome
 
 
-def _change(record: Record) -> Record:
+@quirk(
+    source="pcap_analysis/lib/quic_kpis.py: check_aioquic_success, check_quiche_success",
+    affects=Affects.PAIRS,
+    step=QuirkStep.CHOICE,
+)
+@each
+def dropped_timeouts(record: Record) -> Record:
+    """Downloads that hit their time budget are left out, as if they had failed."""
     d = record.download
     if d.outcome != Outcome.CENSORED or d.failure == Failure.BYTE_BUDGET:
         return record
     return dataclasses.replace(record, download=dataclasses.replace(d, outcome=Outcome.FAILED.value))
-
-
-DROPPED_TIMEOUTS = ReadingQuirk(
-    name="dropped-timeouts",
-    help="Downloads that hit their time budget are left out, as if they had failed.",
-    source="pcap_analysis/lib/quic_kpis.py: check_aioquic_success, check_quiche_success",
-    affects=Affects.PAIRS,
-    step=QuirkStep.CHOICE,
-    change=each(_change),
-)

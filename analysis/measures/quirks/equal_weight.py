@@ -7,20 +7,17 @@ measurement run is its own domain.
 import dataclasses
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk, each
+from analysis.measures.quirks import Affects, QuirkStep, each, quirk
 
 
-def _change(record: Record) -> Record:
-    d = record.download
-    cluster = " ".join((d.domain, str(record.folder), d.campaign, d.vantage, str(d.iteration), d.url))
-    return dataclasses.replace(record, download=dataclasses.replace(d, domain=cluster))
-
-
-EQUAL_WEIGHT = ReadingQuirk(
-    name="equal-weight",
-    help="Every pair of downloads counts as independent, also those of one domain.",
+@quirk(
     source="Table 2 of the paper: shares of all downloads, without intervals",
     affects=Affects.INTERVALS,
     step=QuirkStep.WEIGHT,
-    change=each(_change),
 )
+@each
+def equal_weight(record: Record) -> Record:
+    """Every pair of downloads counts as independent, also those of one domain."""
+    d = record.download
+    cluster = " ".join((d.domain, str(record.folder), d.campaign, d.vantage, str(d.iteration), d.url))
+    return dataclasses.replace(record, download=dataclasses.replace(d, domain=cluster))

@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk
+from analysis.measures.quirks import Affects, QuirkStep, quirk
 from core.domain import Outcome
 
 _ORDER = (Outcome.OK, Outcome.CENSORED, Outcome.FAILED)
 
 
-def _change(records: Sequence[Record]) -> list[Record]:
+@quirk(source="Table 1 of the paper", affects=Affects.TABLE1, step=QuirkStep.CHOICE)
+def first_iteration(records: Sequence[Record]) -> list[Record]:
+    """Table 1 counts domains of the first iteration with a successful download, not downloads."""
     measured = [record for record in records if not record.is_warmup]
     iterations: dict[tuple[int, str], int] = {}
     for record in measured:
@@ -27,13 +29,3 @@ def _change(records: Sequence[Record]) -> list[Record]:
 
 def _rank(record: Record) -> int:
     return _ORDER.index(Outcome(record.download.outcome))
-
-
-FIRST_ITERATION = ReadingQuirk(
-    name="first-iteration",
-    help="Table 1 counts domains of the first iteration with a successful download, not downloads.",
-    source="Table 1 of the paper",
-    affects=Affects.TABLE1,
-    step=QuirkStep.CHOICE,
-    change=_change,
-)

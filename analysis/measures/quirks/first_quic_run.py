@@ -4,11 +4,13 @@ import dataclasses
 from collections.abc import Sequence
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk
+from analysis.measures.quirks import Affects, QuirkStep, quirk
 from core.domain import Transport
 
 
-def _change(records: Sequence[Record]) -> list[Record]:
+@quirk(source="pcap_analysis/lib/quic_kpis.py: QUICRESULTs (paths[0])", affects=Affects.PAIRS, step=QuirkStep.CHOICE)
+def first_quic_run(records: Sequence[Record]) -> list[Record]:
+    """Of a domain's QUIC runs only the first is read; the TCP downloads of all iterations are paired with it."""
     first: dict[tuple[object, ...], Record] = {}
     for record in records:
         if record.download.transport == Transport.QUIC:
@@ -28,13 +30,3 @@ def _instead(record: Record, first: Record) -> Record:
     if first.download.iteration == record.download.iteration:
         return record
     return dataclasses.replace(first, download=dataclasses.replace(first.download, iteration=record.download.iteration))
-
-
-FIRST_QUIC_RUN = ReadingQuirk(
-    name="first-quic-run",
-    help="Of a domain's QUIC runs only the first is read; the TCP downloads of all iterations are paired with it.",
-    source="pcap_analysis/lib/quic_kpis.py: QUICRESULTs (paths[0])",
-    affects=Affects.PAIRS,
-    step=QuirkStep.CHOICE,
-    change=_change,
-)

@@ -1,16 +1,21 @@
 """IPv6 packets without their header of 40 bytes (RFC 8200, section 3)."""
 
-import ipaddress
-
 from analysis.measures.dataset import Record
-from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk, each, with_kpis
+from analysis.measures.quirks import Affects, QuirkStep, each, quirk, with_kpis
 
 HEADER = 40
 """Bytes that `ipv6.plen` leaves out; IPv4's `ip.len` has its header in it."""
 
 
-def _change(record: Record) -> Record:
-    if not _is_ipv6(record.download.server_ip):
+@quirk(
+    source="pcap_analysis/lib/tcp_flow_info.py and quic_kpis.py: sums of ip.len and ipv6.plen",
+    affects=Affects.THROUGHPUT,
+    step=QuirkStep.PACKETS,
+)
+@each
+def ipv6_payload(record: Record) -> Record:
+    """Of an IPv6 packet the 40 bytes of its header are not counted; of an IPv4 packet they are."""
+    if ":" not in (record.download.server_ip or ""):
         return record
     changed: dict[str, float | None] = {}
     for side in ("client", "server"):
@@ -21,20 +26,3 @@ def _change(record: Record) -> Record:
             if side == "server" and throughput is not None:
                 changed["mean_throughput"] = throughput * (size - HEADER * packets) / size
     return with_kpis(record, **changed)
-
-
-def _is_ipv6(address: str | None) -> bool:
-    try:
-        return address is not None and ipaddress.ip_address(address).version == 6
-    except ValueError:
-        return False
-
-
-IPV6_PAYLOAD = ReadingQuirk(
-    name="ipv6-payload",
-    help="Of an IPv6 packet the 40 bytes of its header are not counted; of an IPv4 packet they are.",
-    source="pcap_analysis/lib/tcp_flow_info.py and quic_kpis.py: sums of ip.len and ipv6.plen",
-    affects=Affects.THROUGHPUT,
-    step=QuirkStep.PACKETS,
-    change=each(_change),
-)

@@ -6,14 +6,21 @@ Longer downloads become censored, as they would have been. A campaign with small
 import dataclasses
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk, each
+from analysis.measures.quirks import Affects, QuirkStep, each, quirk
 from core.domain import Failure, Outcome, Transport
 
 BUDGETS_S = {Transport.QUIC.value: 15.0, Transport.TCP.value: 45.0}
 """Seconds per transport."""
 
 
-def _change(record: Record) -> Record:
+@quirk(
+    source="downloading/lib/quic_module/quic_download.py: proc.wait(timeout=15); dl_file.py: proc.wait(timeout=45)",
+    affects=Affects.PAIRS,
+    step=QuirkStep.OUTCOMES,
+)
+@each
+def unequal_budgets(record: Record) -> Record:
+    """Downloads over QUIC are killed after 15 s, over TCP after 45 s."""
     d = record.download
     budget_s = BUDGETS_S.get(d.transport)
     if budget_s is None or d.outcome == Outcome.FAILED:
@@ -31,13 +38,3 @@ def _change(record: Record) -> Record:
         last_byte_s=None if d.last_byte_s is None else min(d.last_byte_s, budget_s),
     )
     return dataclasses.replace(record, download=cut)
-
-
-UNEQUAL_BUDGETS = ReadingQuirk(
-    name="unequal-budgets",
-    help="Downloads over QUIC are killed after 15 s, over TCP after 45 s.",
-    source="downloading/lib/quic_module/quic_download.py: proc.wait(timeout=15); dl_file.py: proc.wait(timeout=45)",
-    affects=Affects.PAIRS,
-    step=QuirkStep.OUTCOMES,
-    change=each(_change),
-)

@@ -1,21 +1,18 @@
 """Throughput until the last packet of the connection, whichever side sent it."""
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk, each, with_kpis
+from analysis.measures.quirks import Affects, QuirkStep, each, quirk, with_kpis
 
 
-def _change(record: Record) -> Record:
+@quirk(
+    source="pcap_analysis/lib/tcp_flow_info.py: FlowDuration; quic_kpis.py: QUICFlowDuration",
+    affects=Affects.THROUGHPUT,
+    step=QuirkStep.PACKETS,
+)
+@each
+def whole_connection(record: Record) -> Record:
+    """Throughput is over the time from the first to the last packet, closing the connection included."""
     size, duration_s = record.number("ip_bytes_from_server"), record.number("duration")
     if size is None or not duration_s or record.number("mean_throughput") is None:
         return record
     return with_kpis(record, mean_throughput=size * 8 / duration_s / 1e6)
-
-
-WHOLE_CONNECTION = ReadingQuirk(
-    name="whole-connection",
-    help="Throughput is over the time from the first to the last packet, closing the connection included.",
-    source="pcap_analysis/lib/tcp_flow_info.py: FlowDuration; quic_kpis.py: QUICFlowDuration",
-    affects=Affects.THROUGHPUT,
-    step=QuirkStep.PACKETS,
-    change=each(_change),
-)

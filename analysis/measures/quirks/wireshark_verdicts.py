@@ -4,24 +4,21 @@ At the receiver, a retransmission that arrives within a round trip of later data
 """
 
 from analysis.measures.dataset import Record
-from analysis.measures.quirks import Affects, QuirkStep, ReadingQuirk, each, with_kpis
+from analysis.measures.quirks import Affects, QuirkStep, each, quirk, with_kpis
 
 VERDICTS = ("ws_retransmissions", "ws_fast_retransmissions", "ws_spurious_retransmissions")
 """KPIs of which each segment is in at most one."""
 
 
-def _change(record: Record) -> Record:
+@quirk(
+    source="pcap_analysis/lib/lib.py: get_retransmission_count_from_df, get_packet_loss",
+    affects=Affects.COUNTS,
+    step=QuirkStep.PACKETS,
+)
+@each
+def wireshark_verdicts(record: Record) -> Record:
+    """A segment is a retransmission if Wireshark says so; what it calls out of order is not counted."""
     counts = [record.number(name) for name in VERDICTS]
     if any(count is None for count in counts):
         return record
     return with_kpis(record, true_retransmissions=sum(count for count in counts if count is not None))
-
-
-WIRESHARK_VERDICTS = ReadingQuirk(
-    name="wireshark-verdicts",
-    help="A segment is a retransmission if Wireshark says so; what it calls out of order is not counted.",
-    source="pcap_analysis/lib/lib.py: get_retransmission_count_from_df, get_packet_loss",
-    affects=Affects.COUNTS,
-    step=QuirkStep.PACKETS,
-    change=each(_change),
-)

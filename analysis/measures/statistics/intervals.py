@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,11 +32,10 @@ def order_within(order: Ints, clusters: Ints) -> Ints:
         order: positions of the pairs in the order of their values.
         clusters: code of the cluster of each pair.
     """
-    keys = clusters[order]
-    if len(keys) and keys.max() < 1 << 16:
-        keys = keys.astype(np.uint16)  # numpy sorts these by radix, in linear time
-    sorted_order: Ints = order[np.argsort(keys, kind="stable")]
-    return sorted_order
+    for shift in range(0, max(int(clusters.max(initial=0)).bit_length(), 1), 16):
+        digit = (clusters[order] >> shift).astype(np.uint16)  # numpy sorts these by radix, in linear time
+        order = order[np.argsort(digit, kind="stable")]
+    return order
 
 
 def cluster_medians(values: Floats, clusters: Ints, count: int) -> Floats:
@@ -76,24 +76,15 @@ def blocks(sizes: Ints) -> Iterator[tuple[Ints, Ints]]:
         yield members, starts[members][:, None] + np.arange(int(sizes[members[0]]))
 
 
-def numbered(keys: Ints) -> tuple[Ints, Ints]:
-    """The number of each key among the different ones, in their order; and these. Fastest if the keys are sorted."""
-    if (keys[1:] < keys[:-1]).any():
-        different, numbers = np.unique(keys, return_inverse=True)
-        return numbers.astype(np.int64, copy=False), different
-    is_new = np.concatenate((np.ones(min(len(keys), 1), dtype=np.bool_), keys[1:] != keys[:-1]))
-    return np.cumsum(is_new) - 1, keys[is_new]
+def renumbered(codes: npt.NDArray[Any]) -> tuple[Ints, int]:
+    """The codes that occur, numbered anew in their order; and how many there are."""
+    present = np.bincount(codes) > 0
+    return (np.cumsum(present) - 1)[codes], int(np.count_nonzero(present))
 
 
 def middle(values: Floats) -> float:
     """The median of all values (one or more), as of one cluster."""
     return float(cluster_medians(values, np.zeros(len(values), dtype=np.int64), 1)[0])
-
-
-def codes(keys: Sequence[object]) -> tuple[Ints, int]:
-    """Codes of hashable, sortable keys, in their order, and how many there are."""
-    names = {key: index for index, key in enumerate(sorted(set(keys)))}  # type: ignore[type-var]
-    return np.array([names[key] for key in keys], dtype=np.int64), len(names)
 
 
 CONFIDENCE = 0.95
@@ -114,6 +105,13 @@ INTERPOLATED_FROM = 50
 """From so many clusters on, the interval of the median is interpolated between order statistics."""
 
 
+def t_quantile(confidence: float, df: float) -> float:
+    """How many standard errors a two-sided t interval reaches to each side."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(df, (1 + confidence) / 2))
+
+
 def share_intervals(counts: Ints | Floats, sizes: Ints) -> tuple[Floats, Floats]:
     """Wilson's intervals of shares, with effective n from the design effect of clusters, and a t quantile.
 
@@ -124,12 +122,10 @@ def share_intervals(counts: Ints | Floats, sizes: Ints) -> tuple[Floats, Floats]
     Returns:
         The lower and the upper ends, one per kind, from 0 to 1; they contain the share.
     """
-    from scipy.special import stdtrit
-
     clusters, n = len(sizes), float(sizes.sum())
     share = counts.sum(axis=0) / n
     effective = n / _design_effects(counts, sizes, share)
-    t = float(stdtrit(clusters - 1, (1 + CONFIDENCE) / 2))
+    t = t_quantile(CONFIDENCE, clusters - 1)
     centre = (share + t**2 / (2 * effective)) / (1 + t**2 / effective)
     half = t / (1 + t**2 / effective) * np.sqrt(share * (1 - share) / effective + t**2 / (4 * effective**2))
     low = np.minimum(centre - half, _rare(share, effective))
@@ -315,11 +311,9 @@ def few_clusters_interval(medians: Floats) -> tuple[float, float] | None:
     Args:
         medians: one finite estimate per cluster.
     """
-    from scipy.special import stdtrit
-
     count = len(medians)
     if count < LEAST_CLUSTERS or not np.isfinite(medians).all():
         return None
-    half = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * float(medians.std(ddof=1)) / math.sqrt(count)
+    half = t_quantile(CONFIDENCE, count - 1) * float(medians.std(ddof=1)) / math.sqrt(count)
     mean = float(medians.mean())
     return mean - half, mean + half

@@ -18,8 +18,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from analysis.measures.statistics.intervals import Floats, Ints, blocks, order_within
+from analysis.measures.statistics.intervals import Floats, Ints, order_within
+
+Mask = npt.NDArray[np.bool_]
 
 EXACT_CLUSTERS = 16
 """Up to so many clusters that differ from zero, all 2^(n-1) swaps of signs are computed."""
@@ -72,63 +75,38 @@ def cluster_scores(values: Floats, clusters: Ints, *, order: Ints | None = None)
         order = np.argsort(magnitudes)
     of_cluster = (1.0 / sizes)[clusters]
     # For each value the expected number of clusters with a smaller one; equal ones count half.
-    below, not_above = _at_ties(magnitudes[order], np.concatenate(([0.0], np.cumsum(of_cluster[order]))))
+    ordered, running = magnitudes[order], np.concatenate(([0.0], np.cumsum(of_cluster[order])))
+    first, lengths = _ties(ordered[1:] != ordered[:-1])
     ranks = np.empty(len(values))
-    ranks[order] = 1.0 + (below + not_above) / 2
-    ranks -= 0.5 if len(sizes) == len(values) else _share_below_within(magnitudes, clusters, sizes)
+    ranks[order] = 1.0 + np.repeat((running[first] + running[first + lengths]) / 2, lengths)
+    ranks -= 0.5 if len(sizes) == len(values) else _share_below_within(magnitudes, clusters, sizes, order)
     scores = np.bincount(clusters, np.sign(values) * ranks * of_cluster)
     return scores.astype(np.float64, copy=False)
 
 
-def _at_ties(ordered: Floats, running: Floats) -> tuple[Floats, Floats]:
-    """For each element of a sorted array, the running sum over smaller ones, and over those that are not larger.
+def _ties(differs: Mask) -> tuple[Ints, Ints]:
+    """Where each run of equal elements of a sorted array begins, and how long it is.
 
     Args:
-        running: the sum before each element, and that of all.
+        differs: of each element but the first, whether it is another one than that before it.
     """
-    below, not_above = running[:-1], running[1:]
-    tied = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if not len(tied):
-        return below, not_above
-    below, not_above = below.copy(), not_above.copy()
-    is_first = np.diff(tied, prepend=-2) > 1
-    firsts, lasts = tied[is_first], tied[np.append(is_first[1:], True)] + 1
-    lengths = lasts - firsts + 1
-    members = np.repeat(firsts - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))
-    below[members] = np.repeat(running[firsts], lengths)
-    not_above[members] = np.repeat(running[lasts + 1], lengths)
-    return below, not_above
+    first = np.flatnonzero(np.append(True, differs))
+    return first, np.diff(first, append=len(differs) + 1)
 
 
-def _share_below_within(values: Floats, clusters: Ints, sizes: Ints) -> Floats:
-    """For each value the share of its cluster with a smaller one; equal ones, itself included, count half."""
+def _share_below_within(values: Floats, clusters: Ints, sizes: Ints, order: Ints) -> Floats:
+    """For each value the share of its cluster with a smaller one; equal ones, itself included, count half.
+
+    Args:
+        order: what sorts the values.
+    """
+    order = order_within(order, clusters)
+    ordered, of = values[order], np.repeat(np.arange(len(sizes)), sizes)
+    first, lengths = _ties((ordered[1:] != ordered[:-1]) | (of[1:] != of[:-1]))
+    of = of[first]
     shares = np.empty(len(values))
-    by_cluster = None
-    if (clusters[1:] < clusters[:-1]).any():
-        by_cluster = order_within(np.arange(len(values)), clusters)
-        values = values[by_cluster]
-    for _, places in blocks(sizes):
-        block = values[places]
-        order = np.argsort(block, axis=1)
-        ranks = np.empty(block.shape)
-        np.put_along_axis(ranks, order, _middle_ranks(np.take_along_axis(block, order, axis=1)), axis=1)
-        shares[places if by_cluster is None else by_cluster[places]] = ranks / places.shape[1]
+    shares[order] = np.repeat((first - (np.cumsum(sizes) - sizes)[of] + lengths / 2) / sizes[of], lengths)
     return shares
-
-
-def _middle_ranks(rows: Floats) -> Floats:
-    """For each element of sorted rows: the number of smaller ones in its row, and half of those that are equal."""
-    size = rows.shape[1]
-    ranks = np.tile(np.arange(size) + 0.5, (len(rows), 1))
-    is_new = np.ones((len(rows), size + 1), dtype=np.bool_)
-    is_new[:, 1:-1] = rows[:, 1:] != rows[:, :-1]
-    tied = np.flatnonzero(~is_new.all(axis=1))
-    if len(tied):
-        places = np.arange(size + 1)
-        starts = np.maximum.accumulate(np.where(is_new[tied, :-1], places[:-1], 0), axis=1)
-        ends = np.minimum.accumulate(np.where(is_new[tied, 1:], places[1:], size)[:, ::-1], axis=1)[:, ::-1]
-        ranks[tied] = (starts + ends) / 2
-    return ranks
 
 
 def equivalence(low: Floats, high: Floats, margin: float) -> float:

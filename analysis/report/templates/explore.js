@@ -160,7 +160,12 @@ const drawPanels = () => {
 };
 
 // Table 2 and the table of parts: of what the filters keep, numbers are counted again; tests are of all data only.
-const percent = (count, n) => (n ? (n < data.fewest ? `${count}/${n}` : (100 * count / n).toFixed(0)) : "–");
+// Halves to the even number, and a share before its hundredfold, as in the tables; toFixed rounds halves up.
+const whole = (value) => {
+  const low = Math.floor(value), rest = value - low;
+  return rest > 0.5 || (rest === 0.5 && low % 2) ? low + 1 : low;
+};
+const percent = (count, n) => (n ? (n < data.fewest ? `${count}/${n}` : String(whole(100 * (count / n)))) : "–");
 const sideOf = ([low, high]) =>
   low === 1 && high === 1 ? "tie" : high <= 1 ? "slower" : low >= 1 ? "faster" : "undecided";
 // The number of the bin; null for a bound that does not decide.
