@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from analysis.measures import dataset, pair_table
 from analysis.measures.dataset import Dataset
 from analysis.measures.folders import output_folder, writing
+from analysis.measures.pairs import Samples
 from analysis.measures.quirks import ReadingQuirk, with_quirks
 from analysis.measures.results import Results, results
 from analysis.measures.rows import Grouping, Metric, SpeedupRow
@@ -265,11 +266,18 @@ def make_tables(
     Raises:
         UsageError: the metric needs KPIs that no folder has.
     """
+    return _tables(data, metric, by, selection, quirks)[0]
+
+
+def _tables(
+    data: Dataset, metric: Metric, by: Grouping | None, selection: Selection, quirks: Sequence[ReadingQuirk]
+) -> tuple[Tables, Samples]:
+    """The tables, and the samples that speed-ups are made from."""
     of_table1, others = published.split(quirks)
     read, first = with_quirks(data, others), with_quirks(data, of_table1)
-    found, _ = results(data, metric=metric, selection=selection, by=by, read=read, of_table1=first)
-    return Tables(
-        **_values(found),
+    found, samples = results(data, metric=metric, selection=selection, by=by, read=read, of_table1=first)
+    made = Tables(
+        **{field.name: getattr(found, field.name) for field in dataclasses.fields(found)},
         data=data,
         metric=metric,
         by=by,
@@ -277,10 +285,7 @@ def make_tables(
         quirks=tuple(quirks),
         congestion=tuple(congestion(read)) if quirks else (),
     )
-
-
-def _values(found: Results) -> dict[str, Any]:
-    return {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
+    return made, samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,10 +303,9 @@ def make_all(folders: Sequence[Path]) -> Made:
     """Tables, figures and report of campaign folders, written into `tables/`, `figures/` and `report/`."""
     data = dataset.load(folders)
     target = output_folder(folders, None)
-    found, samples = results(data, metric=Metric.TIME, selection=DEFAULT)
-    made = Tables(**_values(found), data=data, metric=Metric.TIME, by=None, selection=DEFAULT)
+    made, samples = _tables(data, Metric.TIME, None, DEFAULT, ())
     made.write(target / "tables")
     drawn = figures.write(data, target / "figures")
     page = target / "report" / "index.html"
-    summary = report.write(data, page, made=(found, samples))
+    summary = report.write(data, page, made=(made, samples))
     return Made(tables=made, figures=tuple(drawn), report=page, summary=summary)

@@ -80,9 +80,9 @@ def check_room(folder: Path, needed: int, *, what: str, remedy: str = "free some
 
 
 def nearest(folder: Path) -> Path:
-    """The folder, or the first of those above it that exists: where a new one would be made."""
+    """The folder, or the first of those above it that exists, as far as this user may see: where one would be made."""
     there = folder.absolute()
-    while not there.exists():
+    while not os.path.exists(there):  # noqa: PTH110 - Path.exists raises where it may not look
         there = there.parent
     return there
 

@@ -14,7 +14,7 @@ _SO_MEMINFO, _DROPS = 55, 8
 
 
 def socket_drops(sock: socket.socket) -> int | None:
-    """Datagrams that the kernel dropped because the socket's buffer was full; None if it does not say."""
+    """Datagrams or messages that the kernel dropped as the socket's buffer was full; None if it does not say."""
     with contextlib.suppress(OSError, struct.error):
         drops: int = struct.unpack_from("=9I", sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64))[_DROPS]
         return drops

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from core.errors import LabError
+from core.files.disk import nearest
 from vantage.doctor.checks import CheckStatus, campaign_can_run, examine, lab_can_run, smallest_window_scale
 from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ServerFacts, UplinkFacts
-from vantage.doctor.gather import PROBES, _existing
+from vantage.doctor.gather import PROBES
 from vantage.linux import state_folder
 from vantage.linux.cpu import CpusAwake, Method, Wakeups
 
@@ -167,7 +168,7 @@ def test_the_disk_of_a_folder_that_a_user_may_not_enter_is_that_of_one_above(tmp
     try:
         if user == 0:
             os.seteuid(65534)
-        assert tmp_path.is_relative_to(_existing(within)) or _existing(within) == within.parent
+        assert tmp_path.is_relative_to(nearest(within)) or nearest(within) == within.parent
     finally:
         os.seteuid(user)
         within.parent.chmod(0o700)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import PlaceError
-from core.files.disk import free_bytes
+from core.files.disk import free_bytes, nearest
 from core.reach import ANYWHERE
 from core.system import process
 from core.system.confine import landlock_version
@@ -85,7 +85,7 @@ def gather(
         wakeups_awake=wakeups_awake,
         cpus_awake=cpus_awake,
         out=str(out),
-        free_bytes=free_bytes(_existing(out)),
+        free_bytes=free_bytes(nearest(out)),
         time_of_day=_time_of_day(),
         uplink=_uplink(uplink),
         host_leftovers=host_leftovers(),
@@ -149,14 +149,6 @@ def _uplink(wanted: str | None) -> UplinkFacts:
 
 def _words(name: str) -> tuple[str, ...]:
     return tuple((sysctls.read(name) or "").split())
-
-
-def _existing(path: Path) -> Path:
-    """The path, or its nearest parent that exists and that this user may see."""
-    path = path.absolute()
-    while not os.path.exists(path) and path != path.parent:  # noqa: PTH110 - Path.exists raises where it may not look
-        path = path.parent
-    return path
 
 
 def private_namespace() -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import struct
 from typing import NamedTuple
 
 from core.errors import PlaceError
+from core.outreach.sockets import socket_drops
 
 _SOCK_DIAG = 4
 _SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
@@ -21,9 +22,7 @@ _BY_FAMILY, _DUMP = 20, 0x301
 _REQUEST = struct.pack("=IHHIIBBBBI48x", 72, _BY_FAMILY, _DUMP, 1, 0, socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0)
 """For sockets in no state at all: `nlmsghdr`, `inet_diag_req_v2`."""
 _ERROR = 2
-_SO_RCVBUFFORCE, _SO_MEMINFO = 33, 55
-_DROPS = 8
-"""SK_MEMINFO_DROPS (linux/sock_diag.h): messages that found the receive buffer full."""
+_SO_RCVBUFFORCE = 33
 _INFO = 2
 """INET_DIAG_INFO (linux/inet_diag.h)."""
 _INFO_BYTES = 216
@@ -117,8 +116,7 @@ class ClosedConnections:
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
                     raise
-                drops = struct.unpack("9I", self._socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 36))[_DROPS]
-                self.lost = max(self.lost, drops)
+                self.lost = max(self.lost, socket_drops(self._socket) or 0)
                 continue
             if (connection := parse(data)) is not None:
                 closed.append(connection)
