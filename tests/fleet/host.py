@@ -94,6 +94,8 @@ class Host:
         self._hashes: dict[tuple[int, ...], str] = {}
         root.unpack(self.root)
         self._write_identity(nameserver)
+        for folder in ("usr/lib", "etc"):  # at midnight the distribution's would change what tests compare
+            shutil.rmtree(self.root / folder / "systemd/system/timers.target.wants", ignore_errors=True)
         self._settings, self._routes = self.sysctls(), self.routes()
 
     @property

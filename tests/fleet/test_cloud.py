@@ -150,6 +150,11 @@ def test_two_hosts_stop_only_their_own_services(cloud: Cloud) -> None:
     second.sh("systemctl stop same")
 
 
+def test_the_time_of_day_changes_nothing(cloud: Cloud) -> None:
+    """At midnight Debian copies dpkg's database to /var/backups, and any day apt's timers may hold its lock."""
+    assert [host.sh("systemctl list-timers --all --no-legend") for host in cloud.hosts.values()] == ["", ""]
+
+
 @pytest.mark.soak
 def test_a_host_as_before_has_no_differences(cloud: Cloud) -> None:
     host = cloud.hosts["SGP"]
