@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +29,7 @@ from analysis.measures.dataset import Dataset, Record
 from core.domain import Download, Transport
 from core.system import process
 from tests.campaigns import Silent
+from tests.journaled import superseded
 from tests.lab.noise import Noise, host_noise, measured
 from tests.plain_captures import plain
 from upshift.campaign import run_file
@@ -42,9 +45,11 @@ ALL: Mapping[str, str] = {"ecn": "on", "sack": "on", "window_scaling": "14"}
 
 DELIVERED = ("delivered", "marked")
 DROPPED = ("loss", "tail", "aqm")
+SLACK_S = 0.02
+"""By how much two clocks of one host may differ in what they say of a moment; runs are further apart."""
 
 Key = tuple[str, str, int]
-"""Transport, server address, local port: names a connection of a campaign."""
+"""Transport, server address, local port: names the connections of a campaign that are open at one time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +87,10 @@ class Measured:
     out: Path
     data: Dataset
     noise: Noise
-    passages: Mapping[Key, Sequence[Passage]]
+    log: Mapping[Key, Sequence[Passage]] = field(default_factory=dict)
+    """What the emulator wrote down, if it did."""
+    boot_s: float = 0.0
+    """The Unix time at which its clock was 0."""
 
     @property
     def downloads(self) -> list[Download]:
@@ -103,6 +111,14 @@ class Measured:
         """The records of one configuration, by iteration."""
         found = [record for record in self.data.records if record.download.configuration == configuration]
         return sorted(found, key=lambda record: record.download.iteration)
+
+    def passages(self, download: Download) -> list[Passage]:
+        """What the emulator wrote down about a download. Its port may be that of a download of another run, too."""
+        run = (download.vantage, download.iteration, download.url)
+        starts = [(d.started_at, (d.vantage, d.iteration, d.url)) for d in (*self.downloads, *superseded(self.out))]
+        later = [at for at, other in starts if other != run and other[0] == run[0] and at > download.started_at]
+        first, end = ((at - self.boot_s - SLACK_S) * 1e9 for at in (download.started_at, min(later, default=math.inf)))
+        return [passage for passage in self.log[key_of(download)] if first <= passage.time_in_ns < end]
 
     def printed(self, download: Download) -> list[Printed]:
         """The packets of a download as tcpdump prints them."""
@@ -172,7 +188,8 @@ class Bench:
         finally:
             emulator.close()
         assert summary.complete and not stopped["truncated"] and not stopped["error"], (summary, stopped)
-        return Measured(out=out, data=dataset.load([out]), noise=noise[0], passages=read_log(log))
+        boot_s = time.time() - time.monotonic()
+        return Measured(out=out, data=dataset.load([out]), noise=noise[0], log=read_log(log), boot_s=boot_s)
 
     def _campaign(
         self, folder: Path, configurations: Mapping[str, Mapping[str, str] | str], domain: str | None, times: int

@@ -141,7 +141,7 @@ def test_a_slower_client_moves_its_own_row_alone(lab_host: Path, tmp_path: Path)
             out = tmp_path / f"out{next(runs)}"
             with host_noise() as noise:
                 run_file(tmp_path / "c.toml", out, progress=Silent())
-            return Measured(out=out, data=dataset.load([out]), noise=noise[0], passages={})
+            return Measured(out=out, data=dataset.load([out]), noise=noise[0])
 
         found = measured(measure, misplaced, excuse=lambda one: one.excuse)
     assert not [d for d in found.downloads if d.treatment_ok is not True]

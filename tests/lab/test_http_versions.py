@@ -98,7 +98,7 @@ def test_http_3_saves_one_round_trip_and_http_2_nothing(
             with host_noise() as noise:
                 out = tmp_path / f"out{next(runs)}"
                 run_file(tmp_path / "c.toml", out, progress=Silent())
-            return Measured(out=out, data=api.dataset.load([out]), noise=noise[0], passages={})
+            return Measured(out=out, data=api.dataset.load([out]), noise=noise[0])
 
         found = measured(measure, lambda one: misplaced(one, rtt_ms), excuse=lambda one: one.excuse)
     assert not [d for d in found.downloads if d.treatment_ok is not True], "all as requested, and all versions told"

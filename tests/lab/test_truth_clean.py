@@ -27,7 +27,7 @@ import pytest
 from analysis.measures import truth
 from core.domain import Download, Outcome
 from tests.cells import cells
-from tests.lab.campaigns import ALL, BL, WS, Bench, Measured, Passage, Printed, key_of, open_bench
+from tests.lab.campaigns import ALL, BL, WS, Bench, Measured, Passage, Printed, open_bench
 
 pytestmark = [pytest.mark.lab, pytest.mark.measures]
 
@@ -152,7 +152,7 @@ def test_the_mean_round_trip_is_that_of_the_emulators_log(bench: Bench, domain: 
 
 def emulator_means_ms(found: Measured, download: Download) -> tuple[float, float]:
     """Mean of the three-way match, and mean passage there plus mean passage back, by the emulator's clock."""
-    both = pair_up(found.printed(download), found.passages[key_of(download)])
+    both = pair_up(found.printed(download), found.passages(download))
     started: dict[int, int] = {}
     samples: list[int] = []
     used: set[int] = set()

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from core.domain import Outcome
-from tests.lab.campaigns import ALL, BL, DELIVERED, DROPPED, Bench, Measured, key_of, open_bench
+from tests.lab.campaigns import ALL, BL, DELIVERED, DROPPED, Bench, Measured, open_bench
 
 pytestmark = pytest.mark.lab
 
@@ -41,7 +41,7 @@ def test_every_download_balances(found: Measured) -> None:
 def test_counters_and_log_of_the_emulator_agree(found: Measured) -> None:
     kinds: dict[str, set[str]] = {}
     for download in found.downloads:
-        verdicts = [passage.verdict for passage in found.passages[key_of(download)]]
+        verdicts = [passage.verdict for passage in found.passages(download)]
         assert download.lab_sent == len(verdicts)
         assert download.lab_received == sum(verdict in DELIVERED for verdict in verdicts)
         assert download.lab_dropped == sum(verdict in DROPPED for verdict in verdicts)
@@ -56,7 +56,7 @@ def test_counters_and_log_of_the_emulator_agree(found: Measured) -> None:
 
 def test_the_capture_has_what_the_emulator_passed_on_in_each_direction(found: Measured) -> None:
     for record in found.data.records:
-        passages = found.passages[key_of(record.download)]
+        passages = found.passages(record.download)
         from_server = [p for p in passages if not p.from_client and p.verdict in DELIVERED]
         from_client = [p for p in passages if p.from_client]
         assert record.kpis["packets_from_server"] == len(from_server), record.download

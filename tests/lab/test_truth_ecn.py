@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from core.domain import Outcome
-from tests.lab.campaigns import ALL, BL, ECN, WS, Measured, key_of, open_bench
+from tests.lab.campaigns import ALL, BL, ECN, WS, Measured, open_bench
 
 pytestmark = pytest.mark.lab
 
@@ -48,7 +48,7 @@ def test_marks_and_their_echoes_appear_with_ecn_only(found: Measured) -> None:
 
 def test_the_capture_has_every_mark_that_the_emulator_made(found: Measured) -> None:
     for record in found.data.records:
-        passages = found.passages[key_of(record.download)]
+        passages = found.passages(record.download)
         marked = sum(passage.verdict == "marked" for passage in passages)
         dropped = sum(passage.verdict == "aqm" for passage in passages)
         assert record.kpis["ce_packets"] == marked == record.download.lab_marked
