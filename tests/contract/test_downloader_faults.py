@@ -176,7 +176,7 @@ ROWS = [
         transports=QUIC_ONLY,
     ),
     Row(path="/silence", outcome=CENSORED, failure=Failure.STALLED, budget_s=SHORT_S),
-    Row(path="/late", outcome=CENSORED, failure=Failure.TIME_BUDGET, status=200, budget_s=2.5, body_bytes=0),
+    Row(path="/late", outcome=CENSORED, failure=Failure.TIME_BUDGET, status=200, budget_s=5.0, body_bytes=0),
     Row(
         path="/garbage",
         failure=Failure.PROTOCOL_ERROR,
@@ -393,7 +393,7 @@ def _check_account(client: Client, result: ClientResult, row: Row) -> None:
     times = [result.connect_s, result.tls_s, result.headers_s, result.first_byte_s, result.last_byte_s]
     reached = [time for time in times if time is not None]
     assert reached == sorted(reached), (client.name, times)
-    assert all(0 < time <= row.budget_s + 0.2 for time in reached), (client.name, times)
+    assert all(0 < time <= row.budget_s + 1.0 for time in reached), (client.name, times)
     assert (result.last_byte_s is not None) == (result.body_bytes > 0 or result.outcome is OK), client.name
     assert (result.headers_s is None) == (result.http_status is None), client.name
     assert result.setup_s is not None and result.setup_s > 0, client.name

@@ -361,7 +361,7 @@ ALONE = 'import downloader.clients as c; c.ALL = {"plain": c.ALL["plain"]}'
 @pytest.mark.lab
 def test_the_new_client_has_a_ceiling(copy: Path) -> None:
     """Alone: that all clients are calibrated shows tests/lab/test_host_doctor.py, and takes half a minute."""
-    arguments = ["--calibrate", "--seconds", "0.1", "--quick", "--json"]
+    arguments = ["--calibrate", "--seconds", "1", "--quick", "--json"]
     doctor = upshift(copy, "doctor", *arguments, state=str(copy / "state"), before=ALONE)
     ceilings = json.loads(doctor.stdout)["ceilings"]["clients"]
     assert ceilings["plain"]["fault"] is None and ceilings["plain"]["ceiling_mbit_s"] > 10

@@ -168,6 +168,7 @@ def test_the_choice_is_in_the_address(browser: Browser, page: Path) -> None:
         assert search(visit, "site") == 2
         query = visit.run("location.search")
         assert query == "?provider=akamai&against=size&find=site"
+        visit.call("Page.navigate", url="about:blank")  # or the page would stay as it is
         visit.call("Page.navigate", url=page.as_uri() + query + "#targets")
         ready = "new Promise((done) => { const look = () => globalThis.data ? done(1) : setTimeout(look, 50); look() })"
         visit.run(ready.replace("globalThis.data", "document.readyState === 'complete'"))

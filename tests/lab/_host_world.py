@@ -19,6 +19,8 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
+OF_THE_KERNEL = ("conntrack_count", "tcp_available_congestion_control", "tcp_allowed_congestion_control")
+"""Settings that tell what is counted, or which modules are loaded."""
 
 COMMON = """
 import ipaddress, json, os, signal, socket, subprocess, sys, time
@@ -114,7 +116,7 @@ class World:
         found = dict(
             line.split(" = ", 1)
             for line in self.sh("host", "sysctl -a 2>/dev/null").splitlines()
-            if line.startswith("net.") and " = " in line and "conntrack_count" not in line
+            if line.startswith("net.") and " = " in line and not any(name in line for name in OF_THE_KERNEL)
         )
         links = json.loads(self.sh("host", "ip -json link show"))
         found["links"] = " ".join(f"{link['ifname']} {link['mtu']}" for link in links)
@@ -186,6 +188,11 @@ def open_world(state: Path) -> Iterator[World]:
             "ip address add 198.18.2.1/24 dev eth1; ip link set eth0 up; ip link set eth1 up;"
             "ip route add default via 198.18.0.1; ip -6 route add default via fd00:198:18::1;"
             "sysctl -qw net.ipv4.tcp_keepalive_time=1234 net.ipv4.ip_local_reserved_ports=7777",
+        )
+        # The kernel may load the module of `ct` now, which gives settings to all namespaces.
+        world.sh(
+            "host",
+            "nft add table inet t; nft add chain inet t c; nft add rule inet t c ct state new; nft flush ruleset",
         )
         yield world
     finally:

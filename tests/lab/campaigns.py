@@ -17,7 +17,6 @@ import os
 import re
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from analysis.measures import dataset
 from analysis.measures.dataset import Dataset, Record
 from core.domain import Download, Transport
 from core.system import process
+from downloader.execution.records import clock_offset_s
 from tests.campaigns import Silent
 from tests.journaled import superseded
 from tests.lab.noise import Noise, host_noise, measured
@@ -188,8 +188,8 @@ class Bench:
         finally:
             emulator.close()
         assert summary.complete and not stopped["truncated"] and not stopped["error"], (summary, stopped)
-        boot_s = time.time() - time.monotonic()
-        return Measured(out=out, data=dataset.load([out]), noise=noise[0], log=read_log(log), boot_s=boot_s)
+        data = dataset.load([out])
+        return Measured(out=out, data=data, noise=noise[0], log=read_log(log), boot_s=clock_offset_s())
 
     def _campaign(
         self, folder: Path, configurations: Mapping[str, Mapping[str, str] | str], domain: str | None, times: int

@@ -338,7 +338,7 @@ def _address(port: int) -> bytes:
 def _attempts(client: TakenOver, journal: Path, ca: Path, other: int) -> dict[str, bool]:
     """What a client tries -> whether the kernel refused it."""
     call, path = client.call, bytes(journal)
-    read, write, memory = os.O_RDONLY, os.O_WRONLY | os.O_CREAT, 2 << 30
+    read, write, memory = os.O_RDONLY, os.O_WRONLY | os.O_CREAT, 1 << 30
     new = bytes(ca.with_name("new"))
     results = {
         "read the journal": call(_taken_over.OPEN, path + b"\0", read, 0),
@@ -346,7 +346,7 @@ def _attempts(client: TakenOver, journal: Path, ca: Path, other: int) -> dict[st
         "write a file": call(_taken_over.OPEN, new + b"\0", write, 0o600),
         "signal the runner": call(_taken_over.KILL, os.getpid(), 0),
         "send raw packets": call(_taken_over.SOCKET, 17, 3, 0),
-        "use 2 GB": call(_taken_over.MMAP, 0, memory, 3, 0x22, -1, 0),
+        "use 1 GiB": call(_taken_over.MMAP, 0, memory, 3, 0x22, -1, 0),
         "unshare": call(_taken_over.UNSHARE, 0x20000),
     }
     stream = call(_taken_over.SOCKET, 2, 1, 0)

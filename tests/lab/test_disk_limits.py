@@ -36,7 +36,7 @@ from tests.campaigns import Silent, run_in
 from tests.cells import Repeats
 from tests.inspected import kpi_rows
 from tests.journaled import recorded, superseded
-from tests.lab.noise import TOO_NOISY
+from tests.lab.noise import TOO_NOISY, host_noise
 from tests.lab.test_download_run import World, all_clients, campaign, world
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("root")]
@@ -237,7 +237,8 @@ def test_the_limit_is_never_exceeded(world: World, tmpfs: Tmpfs, tmp_path: Path,
     fields = f'iterations = {iterations}\ndisk = {{ limit = "{limit_mb} MB", reserve = "1 MB" }}'
     child = start(world, tmpfs, tmp_path, fields)
     try:
-        stdout, stderr = child.communicate(timeout=120 if limit_mb < 32 else 2000)
+        with host_noise() as noise:
+            stdout, stderr = child.communicate(timeout=120 if limit_mb < 32 else 2000)
     finally:
         end()
         child.kill()
@@ -249,10 +250,11 @@ def test_the_limit_is_never_exceeded(world: World, tmpfs: Tmpfs, tmp_path: Path,
     runs = iterations * len(DOMAINS)
     assert kpi_rows(out) == runs * DOWNLOADS
     rows = store.read_rows(out / "downloads.parquet", "downloads", Download)
-    # On a busy host a client may wake up after its packets: that is no matter of the disk.
+    # On a busy host a client may wake up late, and a QUIC server sends again: that is no matter of the disk.
     assert len(rows) == runs * DOWNLOADS
     assert all(row.treatment_ok or row.treatment_reason == TreatmentReason.ACCOUNTS_DIFFER for row in rows)
-    assert sum(not row.treatment_ok for row in rows) <= max(2, 0.01 * len(rows))
+    if sum(not row.treatment_ok for row in rows) > max(2, 0.01 * len(rows)):
+        (pytest.fail if noise[0].quiet else pytest.skip)(f"{TOO_NOISY}: clients woke up late; {noise[0]}")
     with closing(sqlite3.connect(out / "vantage" / "A" / "journal.sqlite")) as journal:
         captures = journal.execute("SELECT clean, dropped FROM captures ORDER BY rowid").fetchall()
         unclean = {path for (path,) in journal.execute("SELECT path FROM captures WHERE NOT clean")}

@@ -38,7 +38,7 @@ def run(lab: Lab, document: dict[str, object], targets: list[Target], out: Path)
 
 def first_syn(out: Path, download: Download) -> str:
     assert download.capture is not None
-    command = ["tcpdump", "-nr", str(plain(out / download.capture)), f"src port {download.local_port}"]
+    command = ["tcpdump", "-nr", str(plain(out / download.capture)), f"tcp src port {download.local_port}"]
     return process.run(command).stdout.splitlines()[0]
 
 

@@ -100,7 +100,8 @@ print(json.dumps([(one["code"], one["addresses"], one["error"]) for one in found
 """
 
 NOISE = """
-import os, select, socket
+import random, select, socket
+junk = random.Random(1).randbytes(60)  # other seeds may say that it is truncated
 silent, noisy, unable = (socket.socket(type=socket.SOCK_DGRAM) for _ in range(3))
 for host, one in enumerate((silent, noisy, unable), start=2):
     one.bind((f"127.0.0.{host}", 53))
@@ -109,7 +110,7 @@ while True:
     for one in select.select([noisy, unable], [], [])[0]:
         data, peer = one.recvfrom(4096)
         # Random bytes with the right number; "not implemented" (RFC 1035, section 4.1.1).
-        one.sendto(data[:2] + (os.urandom(60) if one is noisy else bytes([0x80, 4]) + data[4:]), peer)
+        one.sendto(data[:2] + (junk if one is noisy else bytes([0x80, 4]) + data[4:]), peer)
 """
 
 ZONE = """

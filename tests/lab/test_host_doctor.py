@@ -7,7 +7,6 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from core.files.ladder import MET_SHARE, PacketForm
 from core.system.process import module_environment
 from core.terminal import show_progress
 from downloader import clients
-from tests.lab.noise import host_noise
+from tests.lab.noise import TOO_NOISY, host_noise
 from vantage.doctor import calibrate
 from vantage.doctor import checks as doctor
 from vantage.doctor.gather import gather
@@ -30,7 +29,9 @@ LATE_S = 0.1
 
 
 def run_doctor(state: Path, *arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, **module_environment(), "UPSHIFT_STATE_DIR": str(state)}
+    temporary = state.with_name(f"{state.name}-temporary")
+    temporary.mkdir(exist_ok=True)
+    env = {**os.environ, **module_environment(), "UPSHIFT_STATE_DIR": str(state), "TMPDIR": str(temporary)}
     argv = [*prefix, sys.executable, "-c", PROGRAM, *arguments]
     return subprocess.run(argv, capture_output=True, text=True, env=env, timeout=120)
 
@@ -93,12 +94,14 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subproce
 def test_each_client_has_a_ceiling_here(calibrated: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     facts = gather(Path(), clients.ALL.values(), ceilings={}, sample_s=0.0)
     assert doctor.lab_can_run(doctor.examine(facts)), "the lab cannot run here: see upshift doctor"
-    _, done = calibrated
+    state, done = calibrated
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["ceilings"]["clients"].keys() == clients.ALL.keys()
     is_busy = document["ceilings"]["busy_share"] > doctor.BUSY_LIMIT
     for name, found in document["ceilings"]["clients"].items():
+        if is_busy and found["fault"] == "it received too little to compute a rate":
+            continue
         assert (found["fault"], found["stale"]) == (None, [])
         assert found["ceiling_mbit_s"] > (1 if is_busy else 10) and found["limit"] in {"client", "server", "neither"}
         assert {(t["packets"], t["offered_mbit_s"]) for t in found["transfers"]} == {("single", None)}
@@ -110,12 +113,13 @@ def test_each_client_has_a_ceiling_here(calibrated: tuple[Path, subprocess.Compl
     assert finding["status"] == ("warn" if is_busy else "ok")
     lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
     assert lines[-1]["task"] == "calibrate" and lines[-1]["done"] == lines[-1]["total"]
-    assert not list(Path(tempfile.gettempdir()).glob("upshift-ceilings-*/*.json")), "files are left"
+    assert not list(state.with_name(f"{state.name}-temporary").iterdir()), "files are left"
 
 
 def test_the_offered_rate_holds_with_single_and_merged_packets() -> None:
     """Body bytes are less than the frames that are let through, but for the bucket's first burst and for what waited in
     the socket where a busy host let the client read its first byte late."""
+    over = []
     with show_progress() as progress, host_noise() as noise:
         found = calibrate.measure([clients.ALL["curl-h1"]], 0.3, rates=(50, 50_000, 60_000), progress=progress)
     [transfers] = [one.transfers for one in found]
@@ -127,7 +131,10 @@ def test_the_offered_rate_holds_with_single_and_merged_packets() -> None:
             assert one.mbit_s and one.seconds and one.offered_mbit_s == (50, 50_000)[number - 1]
             is_missed = one.mbit_s < MET_SHARE * one.offered_mbit_s
             assert is_missed == (number == len(limited)), "the first missed rate is the last"
-            assert one.mbit_s * one.seconds < 1.1 * one.offered_mbit_s * (one.seconds + LATE_S), one
+            if one.mbit_s * one.seconds >= 1.1 * one.offered_mbit_s * (one.seconds + LATE_S):
+                over.append(one)
+    if over:
+        (pytest.fail if noise[0].quiet else pytest.skip)(f"{TOO_NOISY}: {over}, {noise[0]}")
 
 
 PORT_443 = """

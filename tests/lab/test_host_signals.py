@@ -29,6 +29,7 @@ from core.system.process import start_time_ticks
 from tests.cells import Repeats, cells
 from tests.lab._fault_world import wait_until
 from tests.lab._host_campaign import Host, open_host
+from tests.lab.noise import host_noise
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("root")]
 
@@ -122,19 +123,20 @@ def test_the_host_is_as_before_within_10_s(host: Host, isolation: str, hit: str,
         assert host.world.changes(before), "there is something to undo"
         programs = {pid: start_time_ticks(pid) for pid in group_of(host)}
         began = time.monotonic()
-        HITS[hit](host)
-        if hit == "SIGKILL of both":  # what ExecStopPost of a unit, or the next start, does
-            restore = ("doctor", "--restore", "--quick")
-            host.world.upshift(*restore).communicate(timeout=60)
-        _, said = child.communicate(timeout=60)
-        assert wait_until(lambda: not host.world.guardians() and not host.world.changes(before), 60, pause_s=0.1)
+        with host_noise() as noise:
+            HITS[hit](host)
+            if hit == "SIGKILL of both":  # what ExecStopPost of a unit, or the next start, does
+                restore = ("doctor", "--restore", "--quick")
+                host.world.upshift(*restore).communicate(timeout=60)
+            _, said = child.communicate(timeout=60)
+            assert wait_until(lambda: not host.world.guardians() and not host.world.changes(before), 60, pause_s=0.1)
         took = time.monotonic() - began
     finally:
         send([child.pid], signal.SIGKILL)
         child.communicate()
-    print(f"{isolation}, {hit}: {took:.1f} s")
+    print(f"{isolation}, {hit}: {took:.1f} s, {noise[0]}")
     assert host.world.changes(before) == {}
-    assert took <= WITHIN_S, took
+    assert took <= WITHIN_S * (1 if noise[0].quiet else 4), took
     assert child.returncode == ENDS.get(hit, 130), said
     assert "Traceback" not in said, said
     assert [pid for pid, started in programs.items() if started and start_time_ticks(pid) == started] == []
@@ -173,9 +175,10 @@ def test_a_terminal_that_is_closed(host: Host) -> None:
     finally:
         terminal.kill()
         terminal.wait()
-    assert wait_until(lambda: start_time_ticks(runner) != started, WITHIN_S)
-    assert wait_until(lambda: not host.world.guardians() and not host.world.changes(before), 30, pause_s=0.1)
-    assert time.monotonic() - began <= WITHIN_S
+    with host_noise() as noise:
+        assert wait_until(lambda: start_time_ticks(runner) != started, 4 * WITHIN_S)
+        assert wait_until(lambda: not host.world.guardians() and not host.world.changes(before), 30, pause_s=0.1)
+    assert time.monotonic() - began <= WITHIN_S * (1 if noise[0].quiet else 4)
     assert host.activity() == ("stopped", "SIGHUP")
     assert host.journal()[1] == 1
 
@@ -255,8 +258,11 @@ def test_pause_resume_stop_and_until(host: Host, manager: tuple[socket.socket, d
         assert found["upshift_state", "MUC", "paused"] == 1 and found["upshift_state", "MUC", "running"] == 0
         assert found["upshift_downloads_total", "MUC", "ok"] == recorded
         assert found["upshift_downloads_planned", "MUC"] == planned
+        began = time.monotonic()
         child.send_signal(signal.SIGTERM)
-        assert child.wait(WITHIN_S) == 130
+        with host_noise() as noise:
+            assert child.wait(4 * WITHIN_S) == 130
+        assert time.monotonic() - began <= WITHIN_S * (1 if noise[0].quiet else 4)
         assert not socket_file.exists()
     finally:
         child.kill()

@@ -36,7 +36,7 @@ PER_ITERATION = 2 * 2 * 4  # vantage points, targets, configurations and warm-up
 
 COUNTERS = re.compile(
     r"kernel\.random\.|kernel\.ns_last_pid|kernel\.pty\.nr|fs\.(dentry-state|file-nr|inode-nr|inode-state|aio-nr)"
-    r"|nf_conntrack_count|kernel\.sched_domain|fs\.binfmt_misc|fs\.quota|\.neigh\.|kernel\.unprivileged|vm\.stat"
+    r"|nf_conntrack_count|kernel\.(sched_domain|perf_event|hung_task_detect)|fs\.binfmt_misc|fs\.quota|\.neigh\.|kernel\.unprivileged|vm\.stat"
 )
 """Sysctls that count or change by themselves."""
 
@@ -54,7 +54,11 @@ class Host:
         self.own = Path("/proc/self/ns/net").readlink()
         self.began_ticks = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
         self.namespaces: set[str] = set()
-        self.before = self.look()
+        self.before, self.devices = self.look(), self.tunnels()
+
+    def tunnels(self) -> str:
+        """Devices of programs, of which a lab's emulator has some."""
+        return subprocess.run(["ip", "tuntap", "list"], capture_output=True, text=True, check=True).stdout
 
     def look(self) -> dict[str, str]:
         """Every sysctl of this host save counters and those of interfaces, which others may have added."""
@@ -104,7 +108,7 @@ class Host:
         mounts = Path("/proc/self/mountinfo").read_text()
         assert str(self.world.state) not in mounts and str(self.world.folder) not in mounts
         assert not re.search(r"/run/netns/(V|W|s1|s2|dns) ", mounts), "a namespace of ours is still mounted"
-        assert not subprocess.run(["ip", "tuntap", "list"], capture_output=True, text=True, check=True).stdout
+        assert self.tunnels() == self.devices
 
 
 @pytest.fixture
@@ -247,6 +251,8 @@ def test_killed_at_random_moments(world: Any, whose: str, iterations: int, repea
             _, stderr = child.communicate(timeout=moment_s)
             assert child.returncode == 0, stderr
             ended += 1
+            faults.assert_each_once(out, planned)
+            shutil.rmtree(out)
             longest_s = min(longest_s, 0.9 * (time.monotonic() - began))
             assert ended <= wanted, "it ends faster than it is killed"
         except subprocess.TimeoutExpired:

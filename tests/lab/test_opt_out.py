@@ -55,7 +55,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def requests(world: World, since: float) -> list[tuple[str, float]]:
     """Host and time of each request that began since then, by the access log."""
     log = world.folder / "access.json"
-    entries = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    lines = log.read_text().splitlines(keepends=True) if log.exists() else []
+    entries = [json.loads(line) for line in lines if line.endswith("\n")]  # the last may be half written
     found = [(entry["request"]["host"].partition(":")[0], entry["ts"] - entry["duration"]) for entry in entries]
     return [(host, at) for host, at in found if at >= since]
 

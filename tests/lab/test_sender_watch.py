@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -86,9 +87,16 @@ def bench(lab_host: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield Bench(lab, lab_host)
 
 
+@pytest.fixture
+def lossy(bench: Bench) -> Iterator[None]:
+    """After a test that mends the path, it loses packets again."""
+    yield
+    bench.mend(6_000)
+
+
 def said(child: Child) -> dict[str, Any]:
     """The next line."""
-    assert child.stdout is not None
+    assert child.stdout is not None and select.select([child.stdout], [], [], 120)[0], "nothing was said"
     line: dict[str, Any] = json.loads(child.stdout.readline())
     return line
 
@@ -110,6 +118,7 @@ def started(bench: Bench, child: Child, before: str) -> None:
     assert bench.routes() == before
 
 
+@pytest.mark.usefixtures("lossy")
 def test_a_prefix_that_loses_packets_falls_back_and_rises_again(bench: Bench, tmp_path: Path, repeats: Repeats) -> None:
     n = repeats(quick=25, soak=200)
     before, out, retry_s = bench.routes(), tmp_path / "p.parquet", repeats(quick=6, soak=60)
@@ -147,7 +156,6 @@ def test_a_prefix_that_loses_packets_falls_back_and_rises_again(bench: Bench, tm
         assert child.stdout is not None
         [last] = child.stdout.read().splitlines()
         assert child.wait(30) == 130
-    bench.mend(6_000)
     assert bench.routes() == before
     rows = {row.prefix: row for row in store.read_rows(out, "sender_prefixes", SenderPrefix)}
     bad_row, good_row = rows["198.18.2.0/24"], rows["198.18.1.0/24"]

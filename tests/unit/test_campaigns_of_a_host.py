@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ CAMPAIGN = """
 import sys
 from pathlib import Path
 from downloader.control import host
+host._KIND = sys.argv[4]
 with host.announced(sys.argv[1], Path(sys.argv[2]), force=sys.argv[3] == "force"):
     print("runs", flush=True)
     sys.stdin.readline()
@@ -35,9 +37,13 @@ with host.announced(sys.argv[1], Path(sys.argv[2]), force=sys.argv[3] == "force"
 
 
 @pytest.fixture(params=["alone", "force"])
-def first(request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[str], bool]]:
+def first(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[subprocess.Popen[str], bool]]:
     """A campaign of another process, and whether it was forced."""
-    argv = [sys.executable, "-c", CAMPAIGN, "wéek/1", "/var/lib/upshift/wéek 1/results", request.param]
+    kind = f"upshift-{os.getpid()}"  # so that campaigns of others do not count
+    monkeypatch.setattr(host, "_KIND", kind)
+    argv = [sys.executable, "-c", CAMPAIGN, "wéek/1", "/var/lib/upshift/wéek 1/results", request.param, kind]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout and process.stdout.readline() == "runs\n"
         yield process, request.param == "force"

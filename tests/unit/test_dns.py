@@ -30,6 +30,7 @@ from core.outreach.dns import Answer, Cause, ResolveError, Resolver, Service, _R
 from core.system import process
 from survey import lookups
 from tests.cells import examples
+from tests.ports import free_port
 
 LABELS = st.from_regex(r"[a-z0-9_]([a-z0-9_-]{0,20}[a-z0-9])?", fullmatch=True)
 NAMES = st.lists(LABELS, min_size=2, max_size=5).map(".".join)
@@ -128,9 +129,9 @@ class Server:
     def __init__(self, answer: Callable[[dns.message.Message, bool], dns.message.Message | None]) -> None:
         self.answer = answer
         self.asked: list[str] = []
+        self.port = free_port()
         self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.udp.bind(("127.0.0.1", 0))
-        self.port = self.udp.getsockname()[1]
+        self.udp.bind(("127.0.0.1", self.port))
         self.tcp = socket.create_server(("127.0.0.1", self.port))
         self.threads = [threading.Thread(target=target) for target in (self._udp, self._tcp)]
         for thread in self.threads:
@@ -319,9 +320,14 @@ def test_a_name_server_that_is_not_there_is_a_fault_of_this_host() -> None:
         mapping.look_up(["a.example"], nameserver="127.0.0.1", port=port, timeout_s=0.01)
 
 
-def test_a_name_server_that_is_restarted_meanwhile_is_asked_again(server: Server) -> None:
+def test_a_name_server_that_is_restarted_meanwhile_is_asked_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause = asyncio.sleep
+    monkeypatch.setattr("core.outreach.dns.asyncio.sleep", lambda _: pause(0))
+
     async def look_up() -> Answer:
-        async with Resolver("127.0.0.1", port=server.port, timeout_s=0.05) as resolver:
+        async with Resolver("127.0.0.1", port=server.port, timeout_s=30) as resolver:
             work = asyncio.create_task(resolver.addresses("again.example"))
             await asyncio.sleep(0)
             _Receiver(resolver._waiting).error_received(ConnectionRefusedError())

@@ -177,7 +177,7 @@ def test_the_disk_of_a_folder_that_a_user_may_not_enter_is_that_of_one_above(tmp
 def test_a_folder_of_a_user_who_is_gone_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root's runtime folder belongs to the service's user, whom somebody has removed."""
     if os.geteuid() == 0:
-        os.chown(tmp_path, 3_999_999, -1)
+        os.chown(tmp_path, 65_533, -1)
     monkeypatch.setattr(state_folder, "ROOTS", tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(state_folder.pwd, "getpwuid", {}.__getitem__)

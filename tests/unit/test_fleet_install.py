@@ -139,7 +139,7 @@ def test_killed_at_any_moment(tmp_path: Path, repeats: Repeats) -> None:
     took = time.monotonic() - began
     kills, halves = repeats(quick=4, soak=30), 0
     for number in range(kills):
-        sent = signal.SIGKILL if number % 2 else signal.SIGTERM
+        sent = signal.SIGTERM if number % 2 else signal.SIGKILL
         for name in half(root):  # by another name, so that it is not taken for what the next one makes
             (root / "releases" / name).rename(root / "releases" / f"killed-{number}")
         remains = half(root)

@@ -264,12 +264,13 @@ def test_cname_chains_from_a_real_name_server(tmp_path: Path, inputs: list[str])
     }
     domains = [*chains, "silent.example", "bad..name", "a.example"]
     with NameServer(chains) as server:
+        mapping.look_up(["b.example", "b.example"], nameserver="127.0.0.1", port=server.port, timeout_s=30)
+        assert server.questions == ["b.example"], "each name once"
         found = mapping.look_up(domains, nameserver="127.0.0.1", port=server.port, timeout_s=0.2, rate_per_s=1000)
     assert found.of_domain["a.example"] == ("a.example.edgekey.net", "e1.a.akamaiedge.net")
     assert found.of_domain["b.example"] == ()
     assert len(found.of_domain["loop.example"]) == dns_wire.LONGEST_CHAIN
     assert found.failed == {"NXDOMAIN": 1, "timeout": 1, "not a valid name": 1}
-    assert server.questions.count("a.example") == 1
     assert server.questions.count("silent.example") == 2
 
     rows = [

@@ -103,6 +103,11 @@ def test_a_signal_ends_the_program_that_is_followed(number: signal.Signals) -> N
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as popen:
         assert popen.stdout is not None and popen.stdout.readline() == "ready\n"
+        children = Path(f"/proc/{popen.pid}/task/{popen.pid}/children")
+        until = time.monotonic() + 20
+        while not children.read_text():
+            assert time.monotonic() < until
+            time.sleep(0.01)
         time.sleep(0.3)
         popen.send_signal(number)
         assert popen.communicate(timeout=20)[0] == "stopped\n"

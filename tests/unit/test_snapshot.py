@@ -8,6 +8,7 @@ import json
 import sqlite3
 import subprocess
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -71,13 +72,19 @@ def test_a_journal_that_is_being_written(tmp_path: Path) -> None:
     ready, done = threading.Event(), threading.Event()
 
     def write() -> None:
-        with closing(Journal.open(tmp_path / "vantage" / "A", plan, plan_hash=PLAN)) as journal:
-            ready.set()
-            for run in plan:
-                work(tmp_path, journal, run)
-                part = (tmp_path / capture_of(run)).with_name(".next.part.pcap")
-                part.write_bytes(b"unfinished")
-        done.set()
+        try:
+            with closing(Journal.open(tmp_path / "vantage" / "A", plan, plan_hash=PLAN)) as journal:
+                ready.set()
+                for run in plan:
+                    work(tmp_path, journal, run)
+                    part = (tmp_path / capture_of(run)).with_name(".next.part.pcap")
+                    part.write_bytes(b"unfinished")
+                    if run.number in (40, 80, 120):  # a snapshot that began after it, however fast this writes
+                        wanted, until = len(seen) + 2, time.monotonic() + 60
+                        while len(seen) < wanted and time.monotonic() < until:
+                            time.sleep(0.005)
+        finally:
+            done.set()
 
     writer = threading.Thread(target=write)
     writer.start()

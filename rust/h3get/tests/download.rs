@@ -3,6 +3,7 @@
 mod support;
 
 use std::net::UdpSocket;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -298,7 +299,7 @@ fn budgets_censor() {
     );
     assert_ended(&slow, "censored", "time_budget");
     let last = slow["last_byte_s"].as_f64().unwrap();
-    assert!(last > 0.75 && last <= 1.6, "{last}");
+    assert!(last > 0.75 && last < 2.5, "{last}");
     let arrived = slow["body_bytes"].as_u64().unwrap();
     assert!(arrived > 0 && arrived < FILE_BYTES as u64);
     assert!(slow["quic"]["min_rtt_ms"].as_f64().unwrap() >= 80.0);
@@ -348,7 +349,12 @@ fn a_peer_that_goes_away_resets() {
     let relay = Relay::start(server.port, far);
     let port = relay.port.to_string();
     let closer = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(800));
+        for _ in 0..2000 {
+            if relay.passed.load(Ordering::Relaxed) > 100_000 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
         drop(relay); // its socket closes: from now on the kernel answers with ICMP port unreachable
     });
     let gone = fetch(

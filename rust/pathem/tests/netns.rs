@@ -285,6 +285,8 @@ fn control_changes_pairs_logs_packets_and_survives_bad_requests() {
         1
     );
     // A packet in flight: not idle at the timeout.
+    let set = json!({"op": "set_pair", "from": "a", "to": "b", "delay_us": 5_000_000});
+    assert_eq!(peer.ask(&set)["set"], true);
     a.send_to(&[1; 50], b.local_addr().expect("address"))
         .expect("send");
     assert_eq!(

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,8 @@ pub struct Path {
 /// A relay on loopback; it stops when dropped.
 pub struct Relay {
     pub port: u16,
+    /// Bytes towards the client so far.
+    pub passed: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -32,10 +34,12 @@ impl Relay {
         far.set_nonblocking(true).unwrap();
         let port = near.local_addr().unwrap().port();
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || run(&near, &far, path, &stopped));
+        let passed = Arc::default();
+        let (stopped, count) = (Arc::clone(&stop), Arc::clone(&passed));
+        let thread = std::thread::spawn(move || run(&near, &far, path, &stopped, &count));
         Self {
             port,
+            passed,
             stop,
             thread: Some(thread),
         }
@@ -51,27 +55,25 @@ impl Drop for Relay {
     }
 }
 
-fn run(near: &UdpSocket, far: &UdpSocket, path: Path, stop: &AtomicBool) {
+fn run(near: &UdpSocket, far: &UdpSocket, path: Path, stop: &AtomicBool, passed: &AtomicUsize) {
     let mut up: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
     let mut down = up.clone();
     let mut client: Option<SocketAddr> = None;
-    let mut passed = 0;
     let mut buffer = vec![0; 65535];
     while !stop.load(Ordering::Relaxed) {
-        let due = Instant::now() + path.delay;
         while let Ok((size, from)) = near.recv_from(&mut buffer) {
             client = Some(from);
-            up.push_back((due, buffer[..size].to_vec()));
+            up.push_back((Instant::now() + path.delay, buffer[..size].to_vec()));
         }
         while let Ok(size) = far.recv(&mut buffer) {
-            down.push_back((due, buffer[..size].to_vec()));
+            down.push_back((Instant::now() + path.delay, buffer[..size].to_vec()));
         }
         while let Some(datagram) = pop_due(&mut up) {
             let _ = far.send(&datagram);
         }
         while let Some(datagram) = pop_due(&mut down) {
-            passed += datagram.len();
-            if let Some(client) = client.filter(|_| passed <= path.dead_after) {
+            let total = datagram.len() + passed.fetch_add(datagram.len(), Ordering::Relaxed);
+            if let Some(client) = client.filter(|_| total <= path.dead_after) {
                 let _ = near.send_to(&datagram, client);
             }
         }
