@@ -30,9 +30,9 @@ GONE_TIMEOUT_S = 10.0
 LINKS = {"lo", "tun0", "mgmt0"}
 """What a node has while its host is off; all else was made by the host and goes with its power."""
 
-OWN_VALUES = ("conntrack_count", "tcp_fastopen_key")
-"""Settings that nobody sets: what is counted, and a random key that the kernel makes for the first listener with Fast
-Open (systemd-resolved on Ubuntu)."""
+OWN_VALUES = ("conntrack_count", "tcp_fastopen_key", "tcp_available_congestion_control")
+"""Settings that nobody sets: what is counted, a random key that the kernel makes for the first listener with Fast Open
+(systemd-resolved on Ubuntu), and which modules are loaded."""
 
 BOOT = """
 for cgroup in {cgroups}; do echo 0 > "$cgroup/cgroup.procs"; done
@@ -96,6 +96,8 @@ class Host:
         self._write_identity(nameserver)
         for folder in ("usr/lib", "etc"):  # at midnight the distribution's would change what tests compare
             shutil.rmtree(self.root / folder / "systemd/system/timers.target.wants", ignore_errors=True)
+        # The kernel may load the module of `ct` now, which gives settings to all namespaces.
+        self.node("nft", "add table inet t; add chain inet t c; add rule inet t c ct state new; delete table inet t")
         self._settings, self._routes = self.sysctls(), self.routes()
 
     @property
