@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from core.system.process import start_time_ticks
 from downloader.programs import resolve
 from downloader.programs.warm import MOST_OUTPUT_BYTES
 
@@ -118,17 +119,9 @@ def test_a_child_dies_with_its_parent(warm: Warm, tmp_path: Path) -> None:
     warm.process.kill()
     warm.process.wait()
     until = time.monotonic() + 10
-    while not gone(pids[0]):
+    while start_time_ticks(int(pids[0])) is not None:
         assert time.monotonic() < until, "the child lives on"
         time.sleep(0.01)
-
-
-def gone(pid: str) -> bool:
-    """Whether a process has ended; process 1 may not have looked at it yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def test_it_ends_with_its_input(warm: Warm) -> None:

@@ -103,6 +103,8 @@ def tables(world: faults.World, out: str) -> tuple[dict[str, Any], dict[str, Any
         if all(download.accepted for download in rows):
             break  # a busy host may disturb a download, and there is one of each
     else:
+        refused = [download for download in rows if not download.accepted]
+        assert all(download.host_disturbance or download.void_reason for download in refused), refused
         pytest.skip(f"{TOO_NOISY}: downloads were disturbed")
     data = dataset.load([world.folder / out])
     all_, only = (api.make_tables(data, selection=one).document() for one in (DEFAULT, Selection(unlimited_only=True)))

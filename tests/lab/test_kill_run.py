@@ -36,7 +36,8 @@ PER_ITERATION = 2 * 2 * 4  # vantage points, targets, configurations and warm-up
 
 COUNTERS = re.compile(
     r"kernel\.random\.|kernel\.ns_last_pid|kernel\.pty\.nr|fs\.(dentry-state|file-nr|inode-nr|inode-state|aio-nr)"
-    r"|nf_conntrack_count|kernel\.(sched_domain|perf_event|hung_task_detect)|fs\.binfmt_misc|fs\.quota|\.neigh\.|kernel\.unprivileged|vm\.stat"
+    r"|nf_conntrack_count|kernel\.sched_domain|fs\.binfmt_misc|fs\.quota|\.neigh\.|kernel\.unprivileged|vm\.stat"
+    r"|kernel\.perf_event_max_sample_rate|kernel\.hung_task_detect_count"
 )
 """Sysctls that count or change by themselves."""
 
