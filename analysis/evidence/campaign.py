@@ -97,8 +97,9 @@ def inspect_campaign(
 ) -> Inspection:
     """Makes `downloads`, `superseded` and `environment.json` of a folder from its journals and captures.
 
-    If a capture or a journal is missing or damaged, rows that need it are kept from an earlier inspection. All files
-    are complete before the first is replaced, and `downloads.parquet` is replaced last: a kill before that leaves the
+    If a capture or a journal is missing or damaged, rows that need it are kept from an earlier inspection; so are those
+    that it made from a capture that was dropped since, where the journal has only what other code found. All files are
+    complete before the first is replaced, and `downloads.parquet` is replaced last: a kill before that leaves the
     earlier one, or none.
 
     Args:
@@ -210,10 +211,10 @@ class _Tables:
             )
         if evidence.lost is not None:
             self._lost.append(LostEvidence(path=run[0].capture or "", why=evidence.lost))
-        self._newer |= evidence.newer
         for download, new in zip(run, evidence.rows, strict=True):
-            old = self._earlier.of(download)
-            stays = None if evidence.lost is None else self._earlier.kept(new, old)
+            stays = self._earlier.kept(new, self._earlier.of(download), lost=evidence.lost is not None)
+            if stays is None:
+                self._newer |= evidence.newer
             self._kept += stays is not None
             yield stays or new
         self._runs += 1
@@ -239,12 +240,16 @@ class _Tables:
                 yield build(Superseded, row)
 
     def _environment(self) -> Mapping[str, Any]:
-        """The environment of every vantage point; if its journal is missing, as an earlier inspection wrote it."""
+        """The environment of every vantage point, and how it stopped early; if its journal is missing, as an earlier
+        inspection wrote it."""
         document = environment(self._journals)
         path = self._folder / ENVIRONMENT
-        known = read_json(path).get("vantage_points") if path.exists() else None
-        if isinstance(known, dict):
-            document["vantage_points"] = {**known, **document["vantage_points"]}
+        earlier = read_json(path) if path.exists() else {}
+        for part in ("vantage_points", "stopping"):
+            known, own = earlier.get(part), document.get(part, {})
+            both = {**known, **own} if isinstance(known, dict) else own
+            if kept := {name: one for name, one in both.items() if name in own or name not in self._journals}:
+                document[part] = kept
         return document
 
 

@@ -230,12 +230,16 @@ class Earlier:
             )
         return {name: row.get(name) for name in KPIS}
 
-    def kept(self, new: Inspected, old: Row | None) -> Inspected | None:
-        """What stays of an earlier row for a download whose evidence is lost; None if the new row has as much data.
+    def kept(self, new: Inspected, old: Row | None, *, lost: bool) -> Inspected | None:
+        """What stays of an earlier row of the same attempt; None if the new row has as much data.
 
-        A truncated capture still has data; it is used if no row was ever made from the complete one.
+        That is so where the evidence is lost, and where the new row is what the journal has of a dropped capture, by
+        other code: an inspection that read the capture came later. A truncated capture still has data; it is used if
+        no row was ever made from the complete one.
         """
-        if old is None:
+        if old is None or old["attempts"] != new.download.attempts:
+            return None
+        if not lost and (new.download.engine in (None, ENGINE) or old["engine"] in (None, new.download.engine)):
             return None
         has_kpis = old.get("kpi_engine") is not None and (new.kpis is None or not old.get("truncated"))
         has_proof = old.get("treatment_ok") is not None and (has_kpis or not new.kpis)

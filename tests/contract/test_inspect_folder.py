@@ -25,6 +25,7 @@ from core.domain import Download
 from core.errors import PlaceError, UsageError
 from core.files import store
 from core.files.disk import folder_lock
+from downloader.execution.journal import Journal
 from downloader.factors import ALL as FACTORS
 from tests.campaigns import Silent
 from tests.inspected import CONFIGURATIONS, START, TABLES, TCP, captures, contents, inspect_elsewhere, make_campaign
@@ -199,6 +200,39 @@ def test_rows_keep_the_version_that_made_them(campaign: Path, monkeypatch: pytes
     assert [row["engine"] for row in kpis(campaign)] == ["upshift 0.0"] * 4 + [rows.ENGINE] * 12
 
 
+def test_what_older_code_found_in_dropped_captures_replaces_no_later_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `archive` and `snapshot --free` drop them, after an update of Upshift and an inspection by it."""
+    with monkeypatch.context() as past:
+        past.setattr(rows, "ENGINE", "upshift 0.0")
+        campaign = make_campaign(tmp_path, looked_at=True)
+    inspected(campaign)
+    before = contents(campaign)
+    with closing(Journal(campaign / "vantage/MUC/journal.sqlite")) as journal:
+        journal.captures.drop_all()
+    for path in captures(campaign):
+        path.unlink()
+    found = inspected(campaign)
+    assert (found.kept, found.lost, found.newer_kpis) == (20, (), ())
+    assert contents(campaign) == before
+    (campaign / "downloads.parquet").unlink()
+    assert inspected(campaign).kept == 0
+    assert {d.engine for d in downloads(campaign)} == {"upshift 0.0"}, "where there is nothing else"
+
+
+def test_rows_of_another_attempt_are_not_kept(campaign: Path) -> None:
+    assert inspected(campaign).proven == 16
+    path = campaign / "downloads.parquet"
+    table = store.read_table(path, "downloads")
+    place = table.column_names.index("attempts")
+    table = table.set_column(place, table.field(place), pa.array([7] * len(table), table.field(place).type))
+    store.write_table(path, "downloads", table)
+    captures(campaign)[0].unlink()
+    found = inspected(campaign)
+    assert (found.kept, found.kpis) == (0, 12)
+
+
 def without(folder: Path, *columns: str) -> None:
     """Takes columns away: KPIs that an older Upshift did not have."""
     path = folder / "downloads.parquet"
@@ -248,6 +282,25 @@ def test_a_journal_that_is_gone(tmp_path: Path) -> None:
         ("vantage/C", "the journal is missing"),
     ]
     assert (found.downloads, found.kept) == (30, 20)
+
+
+def test_a_journal_that_is_gone_leaves_how_its_campaign_stopped(tmp_path: Path) -> None:
+    folder = make_campaign(tmp_path, vantages=("A", "B", "C"), runs=2)
+    for name in ("A", "B"):
+        with closing(Journal(folder / "vantage" / name / "journal.sqlite")) as journal:
+            journal.set_meta("stopping", json.dumps({"rule": {"median": 0.05}, "reached": True}))
+    inspected(folder)
+    before = contents(folder)
+    stopping = json.loads(before["environment.json"])["stopping"]
+    assert {name: one["recorded_runs"] for name, one in stopping.items()} == {"A": 2, "B": 2}
+    for name in ("A", "B"):
+        shutil.rmtree(folder / "vantage" / name)
+        inspected(folder)
+        assert contents(folder) == before
+    with closing(Journal(folder / "vantage/C/journal.sqlite")) as journal:
+        journal.set_meta("stopping", json.dumps({"rule": {"share": 0.2}}))
+    inspected(folder)
+    assert json.loads((folder / "environment.json").read_text())["stopping"].keys() == {"A", "B", "C"}
 
 
 def test_rows_that_no_journal_has_are_not_thrown_away(campaign: Path) -> None:
