@@ -127,14 +127,16 @@ def run_campaign(session: Session, places: Mapping[str, Place]) -> RunSummary:
     with folder_lock(out):
         stop_pause.clear_stop(out)  # at once: with the lock this process can be asked
         journals: dict[str, Journal] = {}
+        measuring: dict[str, Journal] = {}
         check_folder(plan, out)
         earlier = {name: earlier_iterations(out / "vantage" / name, plan) for name in places}
         runs = {name: plan.runs(name, earlier[name]) for name in places}
         try:
             _open_journals(session, runs, earlier, places, journals)
+            measuring.update((name, journal) for name, journal in journals.items() if journal.open_runs())
             # Written each time: comparisons may have been added to a finished campaign.
             description.write(out, plan.campaign.for_analysis(plan.without_http3))
-            _note_beside(journals, reporter.beside)
+            _note_beside(measuring, reporter.beside)
             reporter.begin(
                 plan_sha256=plan.digest,
                 versions=_versions(plan.campaign),
@@ -156,7 +158,7 @@ def run_campaign(session: Session, places: Mapping[str, Place]) -> RunSummary:
             ) from None
         finally:
             with contextlib.suppress(sqlite3.Error):  # told above; the next process has it from the status
-                _note_beside(journals, reporter.beside)
+                _note_beside(measuring, reporter.beside)
             for journal in journals.values():
                 journal.close()
 
@@ -196,6 +198,8 @@ def _open_journals(
             meta["lab"] = json.dumps({"paths": plan.truth["paths"]})
         folder = session.out / "vantage" / name
         journal = journals[name] = Journal.open(folder, runs[name], plan_hash=plan.digest, meta=meta)
+        if journal.meta("environment") and not journal.open_runs():
+            continue  # nothing is left to measure: what was measured is explained by the environment that it had
         environment = {
             **place.environment(),
             "python_packages": _versions(campaign),

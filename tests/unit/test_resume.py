@@ -35,8 +35,10 @@ class NoPlace:
 
     ca_file = Path("/etc/ssl/certs/ca-certificates.crt")
 
+    kernel = "6.1"
+
     def environment(self) -> dict[str, object]:
-        return {}
+        return {"kernel": self.kernel}
 
     def run(self, argv: Sequence[str]) -> Completed:
         return process.run(argv)
@@ -60,6 +62,20 @@ def opened(plan: SharedPlan, out: Path) -> dict[str, Journal]:
     session = Session(plan=plan, out=out, progress=None, reporter=Reporter(out, campaign="c"))  # type: ignore[arg-type]
     _open_journals(session, runs, earlier, places, journals)  # type: ignore[arg-type]
     return journals
+
+
+def test_data_keeps_the_environment_in_which_it_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where runs are left, it is that of the process that makes them; a finished campaign's stays."""
+    plan = planned(tmp_path, iterations=1)
+    for kernel, recorded, expected in (("6.1", False, "6.1"), ("6.12", True, "6.12"), ("6.18", True, "6.12")):
+        monkeypatch.setattr(NoPlace, "kernel", kernel)
+        journals = opened(plan, tmp_path / "out")
+        for journal in journals.values():
+            assert journal.document("environment")["kernel"] == expected
+            if recorded:
+                journal.db.execute("UPDATE runs SET state = 'done'")
+                journal.db.commit()
+            journal.close()
 
 
 def test_a_stop_that_is_asked_for_while_journals_open_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
