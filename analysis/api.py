@@ -130,8 +130,8 @@ class Tables(Results):
         make = {"csv": self.csv, "md": self.markdown, "tex": self.latex}[suffix]
         return "\n".join(make(name) for name in names)
 
-    def document(self) -> dict[str, Any]:
-        """All of it as plain data for JSON (schema 1); a bound at infinity is null."""
+    def document(self, names: Sequence[str] = TABLES) -> dict[str, Any]:
+        """All of it, or these tables of it, as plain data for JSON (schema 1); a bound at infinity is null."""
         by = self.by.value if self.by else None
         document = {
             "schema": 1,
@@ -147,7 +147,7 @@ class Tables(Results):
             "identity": dataclasses.asdict(identity(self.data.downloads)) | {"only_hits": self.selection.only_hits},
             "client_ceilings": dataclasses.asdict(client_limits(self.data.downloads))
             | {"unlimited_only": self.selection.unlimited_only},
-            **{name: records.FLAT[name].records(self.rows(name), by) for name in TABLES},
+            **{name: records.FLAT[name].records(self.rows(name), by) for name in TABLES if name in names},
             "order": dataclasses.asdict(self.order),
             "stopping": [dataclasses.asdict(one) | {"early": one.early} for one in self.stopping],
             "notes": list(self.data.notes),
@@ -158,10 +158,11 @@ class Tables(Results):
         return {str(key): value for key, value in records.finite(document).items()}
 
     def write(self, folder: Path, *, pairs: bool = False) -> list[Path]:
-        """Writes each table as .csv and .md, atomically, and `pairs.parquet`.
+        """Writes each table as .csv and .md, atomically, and `pairs.parquet`; returns what was written.
 
         Args:
-            pairs: also of more than `dataset.MOST_RECORDS` downloads, which takes longer than all tables.
+            pairs: also of more than `dataset.MOST_RECORDS` downloads, which takes longer than all tables. Where they
+                are not written, an earlier file of pairs, which may be of other downloads, is removed.
         """
         written = []
         with writing(folder):
@@ -174,6 +175,8 @@ class Tables(Results):
                 written.append(folder / "pairs.parquet")
                 table = pair_table.all_pairs(self.data, metric=self.metric, selection=self.selection)
                 store.write_table(written[-1], "pairs", table)
+            else:
+                (folder / "pairs.parquet").unlink(missing_ok=True)
         return written
 
     def show(self, stream: TextIO, names: Sequence[str] = TABLES) -> None:

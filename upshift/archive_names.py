@@ -43,6 +43,8 @@ _ADDRESSES = (
 """What may hold an IPv6 address, with a port or the end of a sentence, too, or a MAC address; then what may be an IPv4
 address."""
 _MAC = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}")
+_NAMED_BY_MAC = re.compile(r"(?<=\benx)[0-9a-f]{12}\b")
+"""The MAC address in an interface's name (systemd.net-naming-scheme(7))."""
 
 
 def pseudonym(value: str, key: bytes) -> str:
@@ -108,7 +110,7 @@ def _in_document(value: Any, names: Mapping[str, str], key: bytes) -> Any:
         text = known.sub(lambda match: names[match[0]], text)
         for pattern in _ADDRESSES:
             text = pattern.sub(lambda match: _without_address(match[0], key), text)
-        return text
+        return _NAMED_BY_MAC.sub(lambda match: pseudonym(":".join(re.findall("..", match[0])), key), text)
 
     def walk(part: Any) -> Any:
         if isinstance(part, dict):

@@ -51,7 +51,7 @@ def worst_s(campaign: Campaign, target: Target) -> float:
 def expected_s(campaign: Campaign, target: Target, path: PathGuess = USUAL) -> float:
     """Expected time of a measurement run of this target [s]."""
     budget_s = campaign.budget_for(target)
-    size = min(target.size_bytes or campaign.max_bytes, campaign.max_bytes)
+    size = campaign.body_bytes(target)
     own = campaign.of(target)
     times = (min(_download_s(configuration, size, path), budget_s) for configuration in own)
     return _RUN_S + path.rtt_s + sum(times) + _all_pauses_s(campaign, own)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from core.domain import Disturbance, Failure, Target, TargetKey, VoidReason
@@ -124,9 +124,14 @@ def slots_for(campaign: Campaign, targets: Sequence[Target], count: int) -> Slot
             remedy=f'write at least {math.ceil(need)}, or "auto"',
         )
     together = groups(targets)
-    dealt = deal([sum(expected_s(campaign, target) for target in group) for group in together], count)
+    dealt = deal([sum(_weight(campaign, target) for target in group) for group in together], count)
     classes = {target.key: number for group, number in zip(together, dealt, strict=True) for target in group}
     return Slots(length_s=length, count=count, classes=classes)
+
+
+def _weight(campaign: Campaign, target: Target) -> float:
+    # A lower bound of a size counts as if it were exact, as in 0.1.0: the classes are in the plan's hash.
+    return expected_s(campaign, replace(target, size_is_lower_bound=False))
 
 
 CUT_S = MOST_APART_S

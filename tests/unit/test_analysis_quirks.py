@@ -488,6 +488,10 @@ def test_as_published_is_all_quirks(tmp_path: Path) -> None:
         (["--beside", "anrw23", "--table", "2"], "--beside: --table cannot be given with it"),
         (["--quirk-effects", "--table", "2"], "--quirk-effects: --table cannot be given with it"),
         (["--beside", "anrw23", "--latex"], "--beside: --latex cannot be given with it"),
+        (["--json", "--latex"], "--json: --latex cannot be given with it"),
+        (["--json", "--format", "csv"], "--json: --format cannot be given with it"),
+        (["--latex", "--format", "csv"], "--latex: --format cannot be given with it"),
+        (["--pairs", "--as-published"], "--pairs: pairs are written as they are, without quirks"),
     ],
 )
 def test_contradicting_options_are_refused(tmp_path: Path, arguments: list[str], said: str) -> None:

@@ -565,6 +565,25 @@ def test_groups_stand_before_the_other_columns(tmp_path: Path) -> None:
     assert out.splitlines()[1].startswith("MUC,WS vs BL,effect,WS,BL,12,1,0,")
 
 
+def test_only_one_table_is_in_the_document_too(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path / "c", two_configurations(BL=2.0, WS=1.0))
+    _, out = command("tables", folder, "--json", "--table", "2")
+    assert {*api.TABLES} & {*json.loads(out)} == {"table2"}
+
+
+def test_pairs_of_other_downloads_are_not_left_beside_new_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_campaign(tmp_path / "c", two_configurations(BL=2.0, WS=1.0))
+    command("tables", folder)
+    assert (folder / "tables/pairs.parquet").exists()
+    monkeypatch.setattr(dataset, "MOST_RECORDS", 1)
+    said = CliRunner().invoke(app, ["tables", str(folder)]).stderr
+    assert not (folder / "tables/pairs.parquet").exists() and "Without pairs.parquet, of more than 1 downloads" in said
+    command("tables", folder, "--pairs")
+    assert (folder / "tables/pairs.parquet").exists()
+
+
 def test_json_is_one_document(tmp_path: Path) -> None:
     downloads = two_configurations(BL=2.0, WS=1.0)
     downloads[0] = dataclasses.replace(downloads[0], outcome="censored", failure="stalled")

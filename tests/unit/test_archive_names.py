@@ -30,6 +30,8 @@ TEXTS = {
     "2001:db8:0:0:0:0:0:7:443": "2001:db8",
     "2001:db8::.": "2001:db8",
     "2: eth0: link/ether 52:54:00:ab:CD:ef brd ff:ff:ff:ff:ff:ff promiscuity 0": "52:54",
+    "2: enp1s0: link/none \\    altname enx525400abcdef": "525400",
+    "default via enx525400abcdef proto kernel": "525400",
 }
 """Texts, and what must not be left of the address in them."""
 

@@ -70,6 +70,7 @@ def test_expected_times_follow_the_path_and_the_configuration() -> None:
     one = target(1, 10_000_000)
     assert expected_s(plan, one, far) > 2 * 10_000_000 / 65_535 * 0.2, "64 KiB per round trip without window scaling"
     assert expected_s(scaled, one, far) < 0.6 * expected_s(plan, one, far), "BL is faster than the warm-up now"
+    assert expected_s(plan, replace(one, size_is_lower_bound=True)) == expected_s(plan, replace(one, size_bytes=None))
     assert expected_s(plan, target(1, 100_000_000), far) < 2 * plan.budget_for(target(1, 100_000_000)) + 2
 
 

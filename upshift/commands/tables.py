@@ -114,8 +114,16 @@ class TablesOptions:
         ),
     ] = False
 
-    def refuse_contradictions(self) -> None:
+    def refuse_contradictions(self, *, as_json: bool) -> None:
         """Raises UsageError for options that cannot be given together."""
+        printed = "--latex" if self.latex else None if self.layout == "text" else "--format"
+        if as_json and printed:
+            raise UsageError(f"{printed} cannot be given with it", where="--json", remedy="give one of the two")
+        if self.latex and self.layout != "text":
+            raise UsageError("--format cannot be given with it", where="--latex", remedy="give one of the two")
+        if self.pairs and (self.quirk or self.as_published or self.quirk_effects or self.beside):
+            what = "pairs are written as they are, without quirks and without a paper beside them"
+            raise UsageError(what, where="--pairs", remedy="run `upshift tables --pairs` by itself")
         option = "--quirk-effects" if self.quirk_effects else "--beside"
         if self.quirk_effects and (self.beside or self.as_published):
             other = "--beside" if self.beside else "--as-published"
@@ -153,7 +161,7 @@ def tables(
     from analysis.report.beside import beside as lay_beside
 
     special = options.quirk_effects or options.beside is not None
-    options.refuse_contradictions()
+    options.refuse_contradictions(as_json=as_json)
     chosen_metric, quirks = published.choose(
         options.quirk or (), as_published=options.as_published, metric=options.metric
     )
@@ -173,9 +181,11 @@ def tables(
         _output(lay_beside(options.beside, data, made.table2), target, options.layout, as_json)
         return
     names = made.names if options.which == "all" else (_FILES.get(options.which, options.which),)
-    made.write(target, pairs=options.pairs)
+    written = made.write(target, pairs=options.pairs)
+    if not (as_json or quirks) and target / "pairs.parquet" not in written:
+        typer.echo(f"Without pairs.parquet, of more than {dataset.MOST_RECORDS:,} downloads: see --pairs.", err=True)
     if as_json:
-        typer.echo(json.dumps(made.document() | {"written": str(target)}, indent=1))
+        typer.echo(json.dumps(made.document(names) | {"written": str(target)}, indent=1))
     elif options.layout == "text" and not options.latex:
         made.show(sys.stdout, names)
         typer.echo(f"Written to {target}/ as CSV and Markdown.", err=True)
