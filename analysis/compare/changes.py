@@ -1,7 +1,8 @@
 """How medians and shares moved between two campaigns, each with an interval, a test and a verdict. Pure.
 
 The unit is a target from a vantage point, the cluster its domain; only those that both campaigns measured are used. Of
-each unit's measurement runs the median is taken first, so campaigns with different numbers of iterations compare.
+each unit's measurement runs the median is taken first, and in a share each unit counts once, so campaigns with
+different numbers of iterations compare.
 """
 
 from __future__ import annotations
@@ -287,7 +288,7 @@ def _share(name: str, quantity: ChangedQuantity, a: Members, b: Members, domains
     if not count:
         return Change(name=name, quantity=quantity, gates=gates, domains=0)
     (least_a, most_a), (least_b, most_b) = (
-        [_Counts.of(are[unit >= 0], of_domain[unit[unit >= 0]], count) for are in (side.sure, side.possible)]
+        [_Counts.of(are[unit >= 0], unit[unit >= 0], of_domain, count) for are in (side.sure, side.possible)]
         for side, unit in zip((a, b), numbers, strict=True)
     )
     sides = ((least_a, most_a), (least_b, most_b))
@@ -309,14 +310,22 @@ def _share(name: str, quantity: ChangedQuantity, a: Members, b: Members, domains
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Counts:
-    """How many of each domain's downloads, or pairs, belong to a share."""
+    """How many of each domain's downloads, or pairs, belong to a share, if all units had as many as they have on
+    average: where a campaign stopped within an iteration, its first units would count more."""
 
-    counts: Ints
-    sizes: Ints
+    counts: Floats
+    sizes: Floats
 
     @classmethod
-    def of(cls, are: Mask, of_domain: Ints, count: int) -> _Counts:
-        return cls(np.bincount(of_domain[are], minlength=count), np.bincount(of_domain, minlength=count))
+    def of(cls, are: Mask, unit: Ints, of_domain: Ints, count: int) -> _Counts:
+        """From whether each download belongs to it, the number of its unit (each has some), and the domain of each
+        unit."""
+        runs = np.bincount(unit, minlength=len(of_domain))
+        shares = np.bincount(unit[are], minlength=len(of_domain)) / runs
+        each = runs.mean()
+        return cls(
+            each * np.bincount(of_domain, shares, minlength=count), each * np.bincount(of_domain, minlength=count)
+        )
 
     @property
     def share(self) -> float:
@@ -324,7 +333,8 @@ class _Counts:
 
     @property
     def of_domains(self) -> Floats:
-        return self.counts / self.sizes
+        # Rounded, as sums of equal shares in another order are no change.
+        return np.round(self.counts / self.sizes, 12)
 
 
 def _difference(a: _Counts, b: _Counts) -> tuple[float, float]:

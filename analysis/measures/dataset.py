@@ -87,8 +87,10 @@ class Dataset:
     """Sentences about what is missing, to be printed."""
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """Any column of `downloads`, an element per download."""
-        return pa.chunked_array([batch[name] for source in self.sources for batch in source([name])])
+        """Any column of `downloads`, an element per download, which is empty where a folder lacks the column."""
+        chunks = [batch[name] for source in self.sources for batch in source([name])]
+        kind = next((chunk.type for chunk in chunks if not pt.is_null(chunk.type)), pa.null())
+        return pa.chunked_array([pa.nulls(len(one), kind) if pt.is_null(one.type) else one for one in chunks])
 
     def texts(self, name: str) -> Texts:
         """A column of texts of `Download`."""

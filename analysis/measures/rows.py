@@ -91,7 +91,7 @@ class Unit(StrEnum):
 
     DOMAIN = "domain"
     PROVIDER = "provider"
-    """Where effects differ more between providers than between the domains of one."""
+    """Where effects differ more between providers than between the domains of one, and the median of each is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,8 @@ class Typical:
     units: int = 0
     """Number of domains, or of providers."""
     over_domains: float | None = None
-    """Where providers are the unit: the estimate over domains, whose direction is tested (of bounds, the middle)."""
+    """Where providers are the unit: the estimate over domains, whose direction is tested (of bounds, the middle; of one
+    bound, that)."""
     p_providers: float | None = None
     """Kruskal and Wallis's test: do the effects of providers differ? None for parts, and with fewer than three of them
     that have two domains."""
@@ -197,7 +198,8 @@ class LargerClusters:
     p: float
     """Signed-rank test with these clusters (Datta and Satten)."""
     low: float | None
-    """95 % interval of the mean of the clusters' medians (log scale); None with fewer than three clusters."""
+    """95 % interval of the mean of the clusters' medians (log scale); None with fewer than three clusters, and where
+    one of these medians is only a bound."""
     high: float | None
 
 

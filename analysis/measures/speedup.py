@@ -239,22 +239,29 @@ def _typical_of_units(low: Floats, high: Floats, providers: SplitParts | None) -
     if groups.max(initial=-1) + 1 < LEAST_CLUSTERS:
         return of_domains
     p = kruskal_wallis(values, groups)
-    known = providers.medians[0]
-    interval = few_clusters_interval(known) if p < PROVIDERS_DIFFER and providers.is_known else None
+    interval = _mean_of_clusters(*providers.medians) if p < PROVIDERS_DIFFER else None
     if interval is None:
         return dataclasses.replace(of_domains, p_providers=p)
     mean, first, last = (math.exp(end) for end in (sum(interval) / 2, *interval))
-    ends = of_domains.least, of_domains.most
+    ends = [end for end in (of_domains.least, of_domains.most) if end and math.isfinite(end)]
     return Typical(
         least=mean,
         most=mean,
         low=first,
         high=last,
         unit=Unit.PROVIDER,
-        units=len(known),
-        over_domains=math.sqrt(ends[0] * ends[1]) if ends[0] and ends[1] else None,
+        units=len(providers.names),
+        over_domains=math.sqrt(ends[0] * ends[-1]) if ends else None,
         p_providers=p,
     )
+
+
+def _mean_of_clusters(low: Floats, high: Floats) -> tuple[float, float] | None:
+    """The interval of the mean of the clusters' medians, from their bounds; None where one of them is only a bound.
+
+    Single pairs and domains may be bounds: one that is far from its cluster's median does not move it.
+    """
+    return few_clusters_interval(low) if np.array_equal(low, high) else None
 
 
 def _larger(medians: tuple[Floats, Floats, Ints]) -> LargerClusters:
@@ -264,8 +271,7 @@ def _larger(medians: tuple[Floats, Floats, Ints]) -> LargerClusters:
     """
     low, high, cluster = medians
     count = int(cluster.max()) + 1 if len(cluster) else 0
-    # Bounds have no mean.
-    alone = few_clusters_interval(cluster_medians(low, cluster, count)) if np.array_equal(low, high) else None
+    alone = _mean_of_clusters(*(cluster_medians(side, cluster, count) for side in (low, high)))
     return LargerClusters(
         clusters=count,
         p=signed_rank(low, high, cluster),

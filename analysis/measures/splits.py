@@ -83,10 +83,6 @@ class SplitParts:
         return cls(tuple(texts.names[code] for code in kept), present[kept + 1], low, high, part - 1)
 
     @property
-    def is_known(self) -> bool:
-        return np.array_equal(self.low, self.high)
-
-    @property
     def medians(self) -> tuple[Floats, Floats]:
         """Lower and upper bounds of the median of each part."""
         low, high = (cluster_medians(side, self.part, len(self.names)) for side in (self.low, self.high))

@@ -21,6 +21,7 @@ from analysis.measures.rows import (
     Verdict,
 )
 from analysis.measures.selection import ClientLimits, Identity
+from analysis.measures.speedup import PROVIDERS_DIFFER
 from analysis.measures.tables import ConfigurationRow, DoseRow
 from analysis.measures.truth import TOLERANCE, TruthRow
 from analysis.measures.verdicts import SIGNIFICANCE, floors_of, noise_floors
@@ -177,20 +178,26 @@ def _split_sentence(row: SpeedupRow, split: Split) -> str:
 
 def _unit_sentence(row: SpeedupRow) -> str:
     """Whom the typical speed-up speaks of, where that is not the domains of several providers alike."""
-    if row.typical.unit is not Unit.PROVIDER:
-        providers = next((split.parts for split in row.splits if split.by is SplitBy.PROVIDER), ())
-        largest = max(providers, key=lambda part: part.domains, default=None)
-        if largest is None or len(providers) == 1 or 2 * largest.domains <= row.domains:
-            return ""
+    p = row.typical.p_providers
+    differ = f"Effects may differ more between providers than between the domains of one (p {render.relation(p)})"
+    if row.typical.unit is Unit.PROVIDER:
         return (
+            f"{differ}, so the typical speed-up and its interval count each of the {row.typical.units} providers once."
+        )
+    sentences = []
+    if p is not None and p < PROVIDERS_DIFFER:
+        sentences.append(
+            f"{differ}, but only a bound of a provider's median is known, so the typical speed-up and its interval "
+            "count each domain once, and the interval may be too narrow."
+        )
+    providers = next((split.parts for split in row.splits if split.by is SplitBy.PROVIDER), ())
+    largest = max(providers, key=lambda part: part.domains, default=None)
+    if largest is not None and len(providers) > 1 and 2 * largest.domains > row.domains:
+        sentences.append(
             f"Of the {render.count_of(row.domains, 'domain')}, {largest.domains} are of the provider {largest.name}: "
             "the typical speed-up and its interval are mostly that provider's."
         )
-    return (
-        "Effects may differ more between providers than between the domains of one "
-        f"(p {render.relation(row.typical.p_providers)}), so the typical speed-up and its interval count each of the "
-        f"{row.typical.units} providers once."
-    )
+    return " ".join(sentences)
 
 
 def _dose_sentence(row: DoseRow) -> str:

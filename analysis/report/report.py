@@ -90,7 +90,6 @@ def _template() -> tuple[jinja2.Template, Mapping[str, str]]:
     )
     environment.filters |= {
         "percent": render.percent,
-        "or_more": render.or_more,
         "percent_interval": render.percent_interval,
         "share_of_runs": render.share_of_runs,
         "median": render.median_interval,

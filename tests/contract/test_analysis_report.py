@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from analysis import api
 from analysis.measures import dataset, tables, truth
 from analysis.report import figures, findings, render, report, targets
-from core.domain import Download
+from core.domain import Download, Role
 from tests.unit.analysis_factory import lab_path, make_download, make_superseded, realistic, write_campaign
 from upshift.cli import app
 
@@ -162,6 +162,10 @@ def test_report_has_everything(demo: Path, drawn: Path) -> None:
         "This page loads nothing.",
     ):
         assert words in text, words
+    noise = next(row for row in api.make_tables(data).table2 if row.comparison.role is Role.NOISE_FLOOR)
+    for kind, share in (("gain", noise.gain), ("lose", noise.lose)):
+        cell = f'data-cell="{kind}" title="{render.percent_interval(share)}">({render.percent(share)})</td>'
+        assert cell in html, "by chance alone"
     assert page.tags.count("figure") == 3
     anchors = {value for tag, name, value in page.attributes if name == "id"}
     links = {value[1:] for tag, name, value in page.attributes if tag == "a" and name == "href"}

@@ -139,20 +139,35 @@ def test_table_2_and_the_parts_are_counted_again(visit: Visit) -> None:
     alone = (
         "[...document.querySelectorAll('#tests details')].find((one) => one.textContent.includes('Vantage point SGP'))"
     )
-    rows = {
-        "document.querySelector('#speedups tr[data-comparison=\"3\"]')": "live",
-        f"[...{alone}.querySelectorAll('tbody tr')].find((one) => one.cells[0].textContent === 'WS vs BL')": "made",
-    }
-    cells = {}
-    for row, origin in rows.items():
-        kinds = visit.run(f"[...{row}.cells].slice(1).map((one) => one.dataset.cell ?? '')")
-        texts = visit.run(CELLS.format(row=row))
-        cells[origin] = [text for kind, text in zip(kinds, texts, strict=True) if kind in COUNTED]
-    assert len(cells["live"]) == len(COUNTED) and cells["live"] == cells["made"]
+
+    def counted(name: str) -> list[str]:
+        cells = []
+        for table in ("document.querySelector('#speedups')", alone):
+            row = f"[...{table}.querySelectorAll('tbody tr')].find((one) => one.cells[0].textContent === '{name}')"
+            kinds = visit.run(f"[...{row}.cells].slice(1).map((one) => one.dataset.cell ?? '')")
+            texts = visit.run(CELLS.format(row=row))
+            cells.append([text for kind, text in zip(kinds, texts, strict=True) if kind in COUNTED])
+        assert len(cells[0]) == len(COUNTED) and cells[0] == cells[1]
+        return cells[0]
+
+    noise = dict(zip(COUNTED, counted("BL2 vs BL"), strict=False))
+    assert all(noise[kind].startswith("(") and noise[kind].endswith(")") for kind in ("gain", "lose"))
+    live = counted("WS vs BL")
+    assert "(" not in "".join(live)
     part = "document.querySelectorAll('#speedups tr[data-comparison=\"3\"]')[1].cells[1].textContent"
-    assert visit.run(part) == cells["live"][1]
+    assert visit.run(part) == live[1]
     visit.run("document.getElementById('reset').click()")
     assert visit.run("document.getElementById('speedups').textContent") == before
+
+
+def test_what_is_not_counted_again_stays_that_of_all_data(visit: Visit) -> None:
+    """What two configurations differ in became a dash, as did verdict, q and the typical speed-up."""
+    cells = "[...document.querySelectorAll('#speedups tr[data-comparison] td:not([data-cell])')]"
+    rest = f"{cells}.map((one) => one.textContent)"
+    before = visit.run(rest)
+    assert len(before) == 12 * 4 and "options" in before
+    choose(visit, "by-vantage", "SGP")
+    assert visit.run(rest) == before
 
 
 def test_shares_are_rounded_as_in_the_tables(visit: Visit) -> None:
@@ -204,7 +219,8 @@ def test_data_can_be_downloaded_from_the_page(browser: Browser, page: Path, tmp_
         pairs = saved(visit, tmp_path, "document.querySelector('#explore .csv')")
         assert len(pairs) - 1 == int(visit.run(KEPT).split()[0]) and {row[1] for row in pairs[1:]} == {"SGP"}
         live = saved(visit, tmp_path, "document.querySelector('#speedups .csv')")
-        assert live[0][0] == "comparison" and len(live) == len(table2)
+        assert live[0][:2] == ["comparison", "differs in"] and len(live) == len(table2)
+        assert {row[0]: row[1] for row in live}["quiche vs ALL"] not in ("", "–")
         assert visit.complaints == [] and visit.requests == [page.as_uri()]
 
 

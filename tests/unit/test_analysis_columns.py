@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from analysis.captures.limiter import Limiter
-from analysis.measures import costs, dataset, limiters, selection, stopping, tables
+from analysis.measures import costs, dataset, limiters, pair_table, selection, stopping, tables
 from analysis.measures.dataset import Dataset
 from analysis.measures.rows import Grouping, Metric
 from analysis.measures.selection import Selection
@@ -204,6 +204,23 @@ def test_kpis_stand_beside_their_downloads(tmp_path: Path) -> None:
     ]
     assert "6 of 18 downloads are ok and have no KPIs" in " ".join(data.notes)
     assert np.isnan(data.kpi("no_such_kpi")).all()
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_kpi_that_one_of_several_folders_lacks_is_empty_there(tmp_path: Path, order: tuple[int, int]) -> None:
+    """A column that is missing has no type, and chunks of two types were a traceback."""
+    rows = [[make_download(domain=f"d{n}", configuration=name) for name in ("BL", "WS")] for n in (0, 1)]
+    texts = [{"limiter": ["congestion", "path_rate"], "new": ["a", None]}, {}]
+    folders = [write_campaign(tmp_path / str(n), rows[n], texts=texts[n]) for n in order]
+    data = dataset.load(folders)
+    known = {"d0": ["congestion", "path_rate"], "d1": [None, None]}
+    assert data.column("limiter").to_pylist() == [value for n in order for value in known[f"d{n}"]]
+    assert data.has("new").sum() == 1 and not data.has("no_such_kpi").any()
+    pairs = pair_table.all_pairs(data).to_pylist()
+    shown = {
+        row["domain"]: [row["vs_limiter"], row["config_limiter"]] for row in pairs if row["comparison"] == "WS vs BL"
+    }
+    assert shown == known
 
 
 @pytest.mark.thorough

@@ -164,6 +164,43 @@ def test_failures_move_the_share_of_ok_downloads(tmp_path: Path) -> None:
     assert not [c for c in made.changes if c.name == "quiche" and c.quantity is ChangedQuantity.TIME]
 
 
+@pytest.mark.parametrize(("lost", "change", "called"), [(0, 0.0, "equal"), (12, -0.12, "worse")])
+def test_a_campaign_that_stopped_within_an_iteration_moves_no_share(
+    tmp_path: Path, lost: int, change: float, called: str
+) -> None:
+    """Its first targets, all of which work, have two runs: they hid that others were lost, or looked like a gain."""
+
+    def refused_from(first: int) -> Change_:
+        def refused(arguments: dict[str, Any]) -> None:
+            if arguments["configuration"] == "quiche" and arguments["domain"] >= f"d{first}":
+                arguments |= {"outcome": "failed", "failure": "connect_timeout", "last_byte_s": None}
+
+        return refused
+
+    a = downloads(1, refused_from(80), domains=100, iterations=1)
+    b = downloads(2, refused_from(80 - lost), domains=100, iterations=2)
+    made = compared(tmp_path, a, [one for one in b if one.iteration == 1 or one.domain < f"d{80 - lost}"])
+    found = row(made, "quiche", ChangedQuantity.OK)
+    assert (found.a, found.b) == (pytest.approx(0.8), pytest.approx(0.8 + change))
+    assert (found.change, found.verdict) == (pytest.approx(change), called)
+
+
+def test_shares_count_runs_where_all_targets_have_as_many(tmp_path: Path) -> None:
+    """Of three iterations of which a third fails by chance, an interval knows more than of one."""
+
+    def flaky(arguments: dict[str, Any]) -> None:
+        if arguments["configuration"] == "quiche" and (int(arguments["domain"][1:3]) + arguments["iteration"]) % 3 == 0:
+            arguments |= {"outcome": "failed", "failure": "connect_timeout", "last_byte_s": None}
+
+    widths = []
+    for iterations in (1, 3):
+        sides = (downloads(seed, flaky, domains=60, iterations=iterations) for seed in (1, 2))
+        change = row(compared(tmp_path / str(iterations), *sides), "quiche", ChangedQuantity.OK)
+        assert (change.a, change.change) == (pytest.approx(2 / 3), 0.0)
+        widths.append((change.high or math.nan) - (change.low or math.nan))
+    assert widths[1] < widths[0]
+
+
 def test_censored_downloads_are_bounds(tmp_path: Path) -> None:
     def cut(arguments: dict[str, Any]) -> None:
         if arguments["configuration"] == "BL" and arguments["domain"] < "d08":

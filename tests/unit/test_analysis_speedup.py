@@ -494,6 +494,47 @@ def test_providers_are_the_unit_where_their_effects_differ() -> None:
     assert plain.typical.low is not None and plain.typical.low > 1.05
 
 
+def censored_of_providers(*censored: int, bound: float | None) -> SpeedupRow:
+    """Six providers of eight domains, of which in so many A was faster than 2.5 times; by as much if there is no bound
+    (the reference's time budget)."""
+    rng, samples = np.random.default_rng(2), []
+    for number, gain in enumerate((1.12, 1.1, 1.07, 1.05, 1.01, 0.9)):
+        for at in range(8):
+            a, b = planned(1.0, float(rng.lognormal(0, 0.05)) * gain, f"d{number}/{at}", domain=f"d{number}.{at}")
+            if number < len(censored) and at < censored[number]:
+                b = dataclasses.replace(b, low=2.5, high=bound or 2.5)
+            own = {"splits": {SplitBy.PROVIDER: f"P{number}"}, "larger": {"AS": str(number)}}
+            samples += [dataclasses.replace(one, **own) for one in (a, b)]
+    (row,) = judge([speedup_row(samples, AB)])
+    return row
+
+
+def test_one_far_bound_changes_neither_unit_nor_interval() -> None:
+    """Domains were the unit as soon as one pair was censored, with an interval that covered 0.56."""
+    known, bounded = (censored_of_providers(1, bound=bound) for bound in (None, math.inf))
+    assert known.typical.unit is Unit.PROVIDER and bounded.bounds == 1
+    ends = [(row.typical.unit, row.typical.units, row.typical.low, row.typical.high) for row in (known, bounded)]
+    assert ends[0] == ends[1]
+    assert known.larger["AS"].low is not None
+    ends_by_as = [(row.larger["AS"].low, row.larger["AS"].high) for row in (known, bounded)]
+    assert ends_by_as[0] == ends_by_as[1]
+
+
+def test_where_a_provider_has_only_a_bound_domains_are_the_unit_and_it_is_said() -> None:
+    for row in (censored_of_providers(5, bound=math.inf), censored_of_providers(8, bound=math.inf)):
+        assert (row.typical.unit, row.typical.units, row.larger["AS"].low) == (Unit.DOMAIN, 48, None)
+        words = "(p < 0.001), but only a bound of a provider's median is known, so the typical speed-up and its"
+        assert words in findings.findings([row])[0].adds
+    assert "only a bound" not in findings.findings([censored_of_providers(3, bound=math.inf)])[0].adds
+
+
+def test_the_estimate_over_domains_is_a_bound_where_much_is_censored() -> None:
+    """Each provider's median is known, and of the means of all pairs of domains more than half have no upper bound."""
+    row = censored_of_providers(3, 3, 3, 3, 3, 3, bound=math.inf)
+    assert row.typical.unit is Unit.PROVIDER and row.typical.high is not None and row.typical.high < 2
+    assert row.typical.over_domains is not None and 1 < row.typical.over_domains < 2
+
+
 def of_providers(*parts: tuple[int, float], noise: float = 0.01) -> SpeedupRow:
     """A row of providers with so many domains and so large a speed-up of A."""
     rng, samples = np.random.default_rng(1), []

@@ -158,6 +158,24 @@ def test_a_censored_repetition_leaves_means_unknown() -> None:
     assert all(len(sample.ok["time_ms"]) for sample in data.samples.values())
 
 
+def test_a_median_that_censored_repetitions_leave_open_is_unknown() -> None:
+    data = flows(study(BOTH), {"4": SLOW, "10": FAST})
+    cell = data.study.cells[0]
+    ok = {name: np.zeros(6) for name in METRICS}
+    ok |= {"time_ms": np.linspace(300, 400, 6), "drops": np.linspace(4, 14, 6)}
+
+    def medians(censored: int, *metrics: str) -> list[float]:
+        sample = Sample(ok=ok, repetitions=tuple(range(6)), censored_ms=(60_000.0,) * censored)
+        changed = dataclasses.replace(data, samples={**data.samples, cell.key: sample})
+        return [changed.rows[metric, cell.key].median for metric in metrics]
+
+    assert medians(0, "time_ms", "drops") == [350, 9]
+    assert medians(4, "time_ms") == [390], "whatever they took"
+    assert medians(4, "timeouts") == [0] and np.isnan(medians(4, "drops")).all(), "0, and anything from 5 to 13"
+    assert np.isnan(medians(6, "time_ms", "drops")).all()
+    assert page.number(medians(6, "time_ms")[0]) == "–"
+
+
 def test_a_claim_that_the_quick_form_lacks_is_undecided(tmp_path: Path) -> None:
     made = study(COMPETING).form(quick=True)
     write_flows(made, tmp_path, slow_start)

@@ -112,7 +112,7 @@ def t_quantile(confidence: float, df: float) -> float:
     return float(stdtrit(df, (1 + confidence) / 2))
 
 
-def share_intervals(counts: Ints | Floats, sizes: Ints) -> tuple[Floats, Floats]:
+def share_intervals(counts: Ints | Floats, sizes: Ints | Floats) -> tuple[Floats, Floats]:
     """Wilson's intervals of shares, with effective n from the design effect of clusters, and a t quantile.
 
     Args:
@@ -133,7 +133,7 @@ def share_intervals(counts: Ints | Floats, sizes: Ints) -> tuple[Floats, Floats]
     return np.clip(np.minimum(low, share), 0, 1), np.clip(np.maximum(high, share), 0, 1)
 
 
-def _design_effects(counts: Ints | Floats, sizes: Ints, share: Floats) -> Floats:
+def _design_effects(counts: Ints | Floats, sizes: Ints | Floats, share: Floats) -> Floats:
     """By how much the clusters make the variance of each share larger: 1 to the (weighted) mean size of clusters.
 
     An estimate from few clusters would often be too small, and there is none from none. So it is drawn towards the

@@ -180,18 +180,20 @@ const orMore = (domains, test) => {
   return (possible > sure ? "≥" : "") + percent(sure, domains.length);
 };
 const MARGIN = 1.02; // what counts as a gain, and its inverse as a loss
-const countedAgain = (pairs) => {
+// In brackets for two equal configurations, which differ by chance alone.
+const countedAgain = (pairs, isFloor) => {
   const sides = pairs.map(([, bounds]) => sideOf(bounds));
   const bins = pairs.map(([, bounds]) => binOf(bounds));
   const ofDomains = [...byDomain(pairs).values()].map((bounds) => [0, 1].map((end) => middle(bounds.map((one) => one[end]))));
+  const ofDomainsThat = (test) => (isFloor ? `(${orMore(ofDomains, test)})` : orMore(ofDomains, test));
   const among = (list, wanted) => list.filter((one) => one === wanted).length;
   return (cell) => {
     const kind = cell.dataset.cell;
     if (kind === "n") return [String(pairs.length)];
     if (kind === "median") return [medianText(pairs)];
     if (kind === "domains") return [String(ofDomains.length)];
-    if (kind === "gain") return [orMore(ofDomains, ([low, high]) => [low >= MARGIN, high >= MARGIN])];
-    if (kind === "lose") return [orMore(ofDomains, ([low, high]) => [high <= 1 / MARGIN, low <= 1 / MARGIN])];
+    if (kind === "gain") return [ofDomainsThat(([low, high]) => [low >= MARGIN, high >= MARGIN])];
+    if (kind === "lose") return [ofDomainsThat(([low, high]) => [high <= 1 / MARGIN, low <= 1 / MARGIN])];
     if (kind === "bin" || ["faster", "slower", "undecided"].includes(kind)) {
       const count = kind === "bin" ? among(bins, Number(cell.dataset.bin)) : among(sides, kind);
       return [percent(count, pairs.length), 0.6 * Math.sqrt(count / Math.max(pairs.length, 1))];
@@ -205,9 +207,10 @@ const countedAgain = (pairs) => {
 const ofAllData = new Map();
 const countTables = () => {
   for (const line of document.querySelectorAll("tr[data-comparison]")) {
-    const pairs = keptOf[Number(line.dataset.comparison)].map((row) => [row, [row[LOW] ?? 0, row[HIGH] ?? Infinity]]);
-    const again = isFiltered() && countedAgain(pairs);
-    for (const cell of line.querySelectorAll("td")) {
+    const index = Number(line.dataset.comparison);
+    const pairs = keptOf[index].map((row) => [row, [row[LOW] ?? 0, row[HIGH] ?? Infinity]]);
+    const again = isFiltered() && countedAgain(pairs, data.comparisons[index].role === "noise_floor");
+    for (const cell of line.querySelectorAll("td[data-cell]")) {
       if (!ofAllData.has(cell)) ofAllData.set(cell, [cell.textContent, cell.style.getPropertyValue("--h")]);
       const [text, heat] = again ? again(cell) : ofAllData.get(cell);
       cell.textContent = text;
