@@ -80,9 +80,16 @@ class Organisations:
     def merge_siblings(self, groups: Iterable[Iterable[int]]) -> None:
         """Merges each group of ASNs into one organisation; overlapping groups are merged.
 
-        Id and name are those of the organisation with most members in the group (in a tie, the lowest id); a group
-        without any known member is named `siblings-` and its lowest ASN.
+        Organisations are joined whole: an AS that a group does not name goes with the others of its organisation, as
+        it may be newer than the group. Id and name are those of the organisation with most members (in a tie, the
+        lowest id); a group without any known member is named `siblings-` and its lowest ASN.
         """
+        named = [list(group) for group in groups]
+        touched = {self.of_asn[asn] for asn in chain.from_iterable(named) if asn in self.of_asn}
+        whole: dict[str, list[int]] = {org_id: [] for org_id in touched}
+        for asn, org_id in self.of_asn.items():
+            if org_id in whole:
+                whole[org_id].append(asn)
         parent: dict[int, int] = {}
 
         def root(asn: int) -> int:
@@ -91,8 +98,7 @@ class Organisations:
                 asn = parent[asn]
             return asn
 
-        for group in groups:
-            members = list(group)
+        for members in chain(named, whole.values()):
             for asn in members:
                 low, high = sorted((root(members[0]), root(asn)))
                 parent[high] = low

@@ -9,6 +9,7 @@ redirects.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import re
@@ -23,7 +24,7 @@ from urllib.parse import urljoin, urlsplit
 import core
 from core.errors import IncompleteError, PlaceError, UsageError
 from core.files.config import read_json
-from core.files.disk import write_json
+from core.files.disk import take_lock, write_json
 from core.reach import check_address, check_host
 from core.untrusted import host_and_port, plain, url_fault
 
@@ -164,9 +165,25 @@ def download(url: str, folder: Path, *, on_read: Callable[[int, int], None] | No
     name = urlsplit(url).path.rpartition("/")[2]
     if name in ("", ".", ".."):
         raise UsageError("the URL names no file", where=url, remedy="give that of a file")
-    target = folder / name
-    part, note = target.with_name(f".{target.name}.part"), target.with_name(f".{target.name}.part.json")
     folder.mkdir(parents=True, exist_ok=True)
+    with _only_one(folder / name):
+        return _fetched(url, folder / name, on_read)
+
+
+@contextlib.contextmanager
+def _only_one(target: Path) -> Iterator[None]:
+    """A lock of the file: two fetches would write into one `.part`, and call half of it complete."""
+    path = target.with_name(f".{target.name}.lock")
+    with path.open("a") as handle:
+        # Without a name: one that has just ended removed the file after we opened it.
+        if not take_lock(handle.fileno()) or os.fstat(handle.fileno()).st_nlink == 0:
+            raise PlaceError("another upshift map fetch is fetching this file", where=str(target), remedy="wait for it")
+        yield
+        path.unlink(missing_ok=True)
+
+
+def _fetched(url: str, target: Path, on_read: Callable[[int, int], None] | None) -> FetchedFile:
+    part, note = target.with_name(f".{target.name}.part"), target.with_name(f".{target.name}.part.json")
     start, validator = _earlier(part, note, url)
     headers = {"Range": f"bytes={start}-", "If-Range": validator} if start and validator else {}
     connection, response = _request(url, headers)
@@ -178,9 +195,7 @@ def download(url: str, folder: Path, *, on_read: Callable[[int, int], None] | No
         start, total = _placed(response, start, url)
         if not start:
             part.unlink(missing_ok=True)  # before the note says that it is of this version
-        write_json(
-            note, {"url": url, "validator": response.headers.get("ETag") or response.headers.get("Last-Modified")}
-        )
+        write_json(note, {"url": url, "validator": _validator(response)})
         done = start
         with part.open("r+b" if start else "wb") as handle:
             handle.seek(start)
@@ -201,6 +216,12 @@ def download(url: str, folder: Path, *, on_read: Callable[[int, int], None] | No
     part.replace(target)
     note.unlink(missing_ok=True)
     return FetchedFile(path=target, size_bytes=done, resumed_at=start)
+
+
+def _validator(response: http.client.HTTPResponse) -> str | None:
+    """What If-Range may have of this version: no weak ETag (RFC 9110, section 13.1.5)."""
+    etag = response.headers.get("ETag", "")
+    return (None if etag.startswith("W/") else etag) or response.headers.get("Last-Modified")
 
 
 def _body(response: http.client.HTTPResponse, url: str) -> Iterator[bytes]:

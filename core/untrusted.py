@@ -109,8 +109,11 @@ def url_fault(url: str, *, schemes: Sequence[str] = ("https", "http")) -> str | 
 
 
 def ending(url: str) -> str:
-    """Lower-case extension of the URL's path, empty if there is none."""
-    name = urlsplit(url).path.rpartition("/")[2]
+    """Lower-case extension of the URL's path, empty if there is none, or no URL (`https://[site_url]/`)."""
+    try:
+        name = urlsplit(url).path.rpartition("/")[2]
+    except ValueError:
+        return ""
     stem, dot, suffix = name.rpartition(".")
     return suffix.lower() if dot and stem and len(suffix) <= 8 else ""
 

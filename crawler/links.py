@@ -40,6 +40,17 @@ _UNKNOWN_CLASS = 2
 
 LONGEST_SRCSET = 20_000
 
+_ENCODINGS = frozenset(
+    (
+        *("utf-8", "utf-16", "utf-16-le", "utf-16-be", "gb18030", "big5hkscs", "cp932", "cp949", "euc_jp"),
+        *("iso2022_jp", "koi8-r", "koi8-u", "mac-roman", "cp866", "cp874"),
+        *(f"iso8859-{number}" for number in range(2, 17)),
+        *(f"cp{number}" for number in range(1250, 1259)),
+    )
+)
+"""Those of browsers (WHATWG Encoding Standard), by their names in Python. Of its others some raise whatever they read
+(`undefined`), and one takes hours for a page (`punycode`)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
@@ -101,13 +112,26 @@ def _addresses(srcset: str) -> Iterator[str]:
             rest = rest.partition(",")[2]
 
 
+def _text(body: bytes, label: str | None) -> str:
+    """The text of a page as browsers read it: by its byte order mark, else the label of its answer, else its own.
+
+    libxml2 takes a label to the letter (`gb2312` without the letters of GBK), and ends where a byte does not fit.
+    """
+    from w3lib.encoding import html_body_declared_encoding, read_bom, resolve_encoding, to_unicode
+
+    encoding, mark = read_bom(body)
+    if encoding is None or mark is None:
+        own = html_body_declared_encoding(body)  # which was read as ASCII, so UTF-16 is wrong (HTML, section 13.2.3.2)
+        own = "utf-8" if own is not None and own.startswith("utf-16") else own
+        labels = (resolve_encoding(label) if label else None, own)
+        encoding, mark = next((one for one in labels if one in _ENCODINGS), None) or "cp1252", b""
+    return to_unicode(body[len(mark) :], encoding)
+
+
 def _parsed(body: bytes, url: str, encoding: str | None) -> tuple[lxml.html.HtmlElement, str]:
     """The page's root element, and what its references are relative to."""
-    try:
-        parser = lxml.html.HTMLParser(encoding=encoding, huge_tree=False)
-    except (LookupError, ValueError):  # as browsers do with a label that they do not know
-        parser = lxml.html.HTMLParser(huge_tree=False)
-    root = lxml.html.document_fromstring(body, parser=parser)
+    parser = lxml.html.HTMLParser(encoding="utf-8", huge_tree=False)
+    root = lxml.html.document_fromstring(_text(body, encoding).encode("utf-8", "replace"), parser=parser)
     bases = root.xpath("//base/@href")
     return root, (normal(url, str(bases[0])) if bases else None) or url
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import math
+import re
 from collections import Counter
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -97,6 +98,9 @@ class Pins:
 AGENT = "upshift"
 """Our product token in robots.txt."""
 
+_WITH_VERSION = re.compile(rf"^(\s*user[- ]?agent\s*:\s*{AGENT})/.*", re.IGNORECASE)
+"""A line of robots.txt with our user agent as a log has it, where only the token would be right: it is meant for us."""
+
 MAX_BYTES = 500 * 1024
 """RFC 9309, section 2.5: at least 500 KiB must be parsed; the rest is ignored."""
 
@@ -111,7 +115,7 @@ class Robots:
 
     def __init__(self, text: str | None) -> None:
         self.unreachable = text is None
-        self._rules = Protego.parse(text or "")
+        self._rules = Protego.parse("\n".join(_WITH_VERSION.sub(r"\1", line) for line in (text or "").splitlines()))
         delay = self._rules.crawl_delay(AGENT)
         self.delay_s = float(delay) if delay is not None and delay > 0 else 0.0
 
@@ -182,9 +186,10 @@ class Throttle:
             await held.enter_async_context(self._addresses.turn(address, then=then))
             yield
 
-    def gap(self, host: str, delay_s: float) -> AbstractAsyncContextManager[None]:
+    def gap(self, host: str, delay_s: float) -> AbstractAsyncContextManager[float]:
         """Waits until `delay_s` (Crawl-delay) after the end of the last request to this host; one request at a time.
 
-        It does not delay others: thousands of hosts may share the address.
+        It does not delay others: thousands of hosts may share the address. The value is how long the delay made this
+        request wait once it was its turn [s].
         """
         return self._hosts.turn(host, gap_s=delay_s)

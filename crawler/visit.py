@@ -297,7 +297,7 @@ class DomainVisit:
             gzip=self.limits.objects > 0 and want is not RequestPurpose.ROBOTS,
         )
         host, delay_s = urlsplit(url).hostname or "", robots.delay_s if robots is not None else 0.0
-        async with self.pace.gap(host, delay_s), self._turn(want):
+        async with self._turn(host, delay_s, want):
             self._result.requests += 1
             try:
                 reply = await self.fetch(ask)
@@ -313,14 +313,20 @@ class DomainVisit:
         return ask, reply
 
     @asynccontextmanager
-    async def _turn(self, want: RequestPurpose) -> AsyncIterator[None]:
-        """Waits for the rate limit of the address. The wait does not count against the domain's time budget."""
+    async def _turn(self, host: str, delay_s: float, want: RequestPurpose) -> AsyncIterator[None]:
+        """Waits for the host and for the rate limit of the address.
+
+        Only the host's own Crawl-delay counts against the domain's time budget: other visits may hold up both.
+        """
         loop = asyncio.get_running_loop()
         left_s = (self._budget.when() or loop.time()) - loop.time()
         self._budget.reschedule(None)
-        async with self.pace.turn(self._address, size_get=want is RequestPurpose.SIZE):
-            self._budget.reschedule(loop.time() + left_s)
-            yield
+        async with self.pace.gap(host, delay_s) as rested_s:
+            if rested_s > left_s:
+                raise TimeoutError
+            async with self.pace.turn(self._address, size_get=want is RequestPurpose.SIZE):
+                self._budget.reschedule(loop.time() + left_s - rested_s)
+                yield
 
     async def _follow(self, url: str, want: RequestPurpose) -> tuple[str, CrawlRequest, CrawlReply]:
         """A request with its redirects; each hop is checked first."""

@@ -224,10 +224,9 @@ class Resolver:
             try:
                 async with self._places:
                     data = await self._ask_once(name, kind)
-                reply = wire.parse(data)
-                if reply.truncated:
+                if wire.is_truncated(data):
                     data = await self._ask_by_tcp(name, kind)
-                    reply = wire.parse(data)
+                reply = wire.parse(data)
             except TimeoutError:
                 continue
             except _UnreachableError as error:

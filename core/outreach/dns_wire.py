@@ -45,7 +45,6 @@ class DnsReply:
     """A reply of a name server."""
 
     rcode: int
-    truncated: bool
     question: tuple[str, int]
     """Name in lower case, type."""
     addresses: tuple[str, ...]
@@ -77,6 +76,11 @@ def answers(data: bytes, sent: bytes) -> bool:
     return data[:2] == sent[:2] and data[12:end].lower() == sent[12:end].lower()
 
 
+def is_truncated(data: bytes) -> bool:
+    """Whether a message for which `answers` holds lacks a part; it may end within a record (RFC 2181, section 9)."""
+    return bool(data[2] & 0x02)
+
+
 def _parse(data: bytes) -> DnsReply:
     _, flags, questions, answers, _, _ = _HEADER.unpack_from(data)
     if flags & 0xF800 != 0x8000 or questions != 1:  # a reply, of the kind QUERY
@@ -103,7 +107,7 @@ def _parse(data: bytes) -> DnsReply:
     while name in cnames and len(chain) < LONGEST_CHAIN:
         name = cnames[name]
         chain.append(name)
-    return DnsReply(flags & 0xF, bool(flags & 0x0200), (question, kind), tuple(addresses.get(name, ())), tuple(chain))
+    return DnsReply(flags & 0xF, (question, kind), tuple(addresses.get(name, ())), tuple(chain))
 
 
 def _address(body: bytes, record: int) -> str:

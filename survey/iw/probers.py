@@ -160,6 +160,7 @@ async def visits(context: Context) -> AsyncIterator[Visit]:
             scheme=Scheme[settings.scheme.upper()],
             path=settings.path,
             mss=settings.values_of_mss,
+            larger_mss=settings.prefixes is None,  # of whose addresses most are dead
             published=settings.votes == "published",
             pipeline=settings.pipeline,
             pacing=settings.pacing,

@@ -90,6 +90,9 @@ PACING_ROUNDS = 2
 
 MOST_PACING_PROBES = 12
 
+SMALL_MSS = 500
+"""Firewalls drop SYNs with an MSS up to this one, against CVE-2019-11477 (`-m tcpmss --mss 1:500 -j DROP`) [bytes]."""
+
 FAILURES = frozenset({*ProbeVerdict, MERGED}) - {ProbeVerdict.LIMITED, ProbeVerdict.LATE} - BOUNDS
 """Verdicts that come without any number, whatever the MSS."""
 
@@ -108,6 +111,8 @@ class IwVisitor:
     path: str = "/"
     """Path of subjects without a URL."""
     mss: Sequence[int] = (64, 128, 536, 1200)
+    larger_mss: bool = True
+    """Whether a server that answers no SYN with a small MSS gets one above `SMALL_MSS`."""
     published: bool = False
     """Ten votes per MSS, always."""
     pipeline: int = 1
@@ -132,10 +137,15 @@ class IwVisitor:
         session = _Session(visitor=self, record=record, address=record.server_ip)
         candidates = ObjectCandidates(wanted, is_listed=subject.url is not None)
         votes: dict[int, Vote] = {}
+        least = 0
         for mss in sorted(self.mss):
+            if mss <= least:
+                continue
             votes[mss] = await session.vote(candidates, mss)
             if votes[mss].verdict in FAILURES:
-                break
+                if not self.larger_mss or mss > SMALL_MSS or votes[mss].verdict != ProbeVerdict.CONNECT_TIMEOUT:
+                    break
+                least = SMALL_MSS
         record.url = candidates.wanted.url
         votes = bounded(votes)
         self._note(record, votes)
@@ -265,13 +275,14 @@ class _Session:
 
 
 def _flight(reply: ProbeReply, segments: int, delay_ms: int) -> Flight | None:
-    """The arrivals of a complete flight; None if an end is missing, or packets of the handshake were lost."""
+    """The arrivals of a complete flight; None if an end is missing, packets of the handshake were lost, or no time
+    passed (the clock was set back)."""
     is_whole = reply.flight_segments == segments and not reply.notes & (Note.ARRIVALS_CUT | Note.HELD_UP)
     # Over TLS the server's handshake comes a round trip earlier: only the answer is spread by pacing.
     arrivals = [arrival.at_us / 1e6 for arrival in reply.arrivals if arrival.end > reply.handshake_bytes]
-    if reply.verdict != ProbeVerdict.LIMITED or not is_whole or len(arrivals) < 2:
+    if reply.verdict != ProbeVerdict.LIMITED or not is_whole or len(arrivals) < 2 or not reply.rtt_us:
         return None
-    return Flight(delay_s=delay_ms / 1000, rtt_s=(reply.rtt_us or 0) / 1e6, arrivals_s=arrivals)
+    return Flight(delay_s=delay_ms / 1000, rtt_s=reply.rtt_us / 1e6, arrivals_s=arrivals)
 
 
 def _least(known: float | None, measured_us: int | None) -> float | None:

@@ -123,6 +123,7 @@ WANTED = {
 _LINGER = struct.pack("ii", 1, 0)
 _NOTHING = bytes(TCP_INFO_BYTES)
 _READ_BYTES = 1 << 16
+_EVENTS_PER_TURN = 256
 
 
 class HandshakeLoop:
@@ -143,13 +144,16 @@ class HandshakeLoop:
         """The loop."""
         self._epoll.register(self._source, select.EPOLLIN)
         while not self._ended or self._open:
-            wait = max(0.0, self._deadlines[0][0] - time.monotonic()) if self._deadlines else -1
-            for descriptor, _ in self._epoll.poll(wait, 256):
+            now = time.monotonic()
+            wait = max(0.0, self._deadlines[0][0] - now) if self._deadlines else -1
+            events = self._epoll.poll(wait, _EVENTS_PER_TURN)
+            for descriptor, _ in events:
                 if descriptor == self._source:
                     self._read()
                 else:
                     self._finish(descriptor)
-            self._expire()
+            if len(events) < _EVENTS_PER_TURN:  # else servers that answered in time, before we were stopped, may wait
+                self._expire(now)
             if self._replies:
                 _write(self._sink, b"".join(self._replies))
                 self._replies.clear()
@@ -196,8 +200,8 @@ class HandshakeLoop:
         sock.close()  # epoll forgets a closed descriptor
         self._reply(number, code, info)
 
-    def _expire(self) -> None:
-        now = time.monotonic()
+    def _expire(self, now: float) -> None:
+        """Ends the handshakes that had no event by their deadline; `now` is a time before events were looked for."""
         while self._deadlines and (
             self._deadlines[0][0] <= now or self._open.get(self._deadlines[0][1], (-1,))[0] != self._deadlines[0][2]
         ):

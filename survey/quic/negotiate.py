@@ -11,7 +11,7 @@ import asyncio
 import errno
 import socket
 import struct
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -23,6 +23,9 @@ RECEIVE_BUFFER_BYTES = 1 << 24
 
 _DATAGRAMS_PER_TURN = 512
 """Most answers that are read before other tasks may run."""
+
+LATE_KEPT = 16_384
+"""Probes that are remembered when they have ended, for answers that come late: at 1,000 a second, those of 16 s."""
 
 _SO_RCVBUFFORCE = 33
 """include/uapi/asm-generic/socket.h: beyond net.core.rmem_max, if privileged."""
@@ -58,21 +61,22 @@ class NegotiationAnswer:
     probes: int = 1
     """Datagrams sent."""
     answer_s: float | None = None
-    """Time from the last probe to the valid answer."""
+    """Time from the last probe to the valid answer; None if it answered an earlier one."""
 
 
 class _Waiting:
-    """A probe in flight."""
+    """A probe in flight, or one that has ended: a time-out cancels its result."""
 
-    def __init__(self, probe: wire.Probe, peer: Peer) -> None:
-        self.probe, self.peer = probe, peer
+    def __init__(self, probe: wire.Probe, peer: Peer, size_bytes: int) -> None:
+        self.probe, self.peer, self.size_bytes = probe, peer, size_bytes
         self.flaw: wire.Flaw | None = None
-        self.answered_at = 0.0
+        self.answered_at: float | None = None
+        """When its own answer came."""
         self.result: asyncio.Future[wire.VersionOffer | NegotiationKind] = asyncio.get_running_loop().create_future()
 
-    def settle(self, result: wire.VersionOffer | NegotiationKind) -> None:
+    def settle(self, result: wire.VersionOffer | NegotiationKind, *, answered_at: float | None = None) -> None:
         if not self.result.done():
-            self.answered_at = asyncio.get_running_loop().time()
+            self.answered_at = answered_at
             self.result.set_result(result)
 
 
@@ -82,6 +86,9 @@ class Negotiator:
     def __init__(self) -> None:
         self._sockets: dict[int, socket.socket] = {}
         self._by_id: dict[bytes, _Waiting] = {}
+        """Those in flight, and `LATE_KEPT` that have ended."""
+        self._ended: deque[bytes] = deque()
+        """IDs of the latter, in order."""
         self._by_peer: defaultdict[Peer, list[_Waiting]] = defaultdict(list)
 
     async def __aenter__(self) -> Negotiator:
@@ -109,32 +116,34 @@ class Negotiator:
         """
         check_address(address)
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(wire.new_probe(), (address, port))
+        waiting = _Waiting(wire.new_probe(), (address, port), size_bytes)
         self._by_id[waiting.probe.source_id] = waiting
         self._by_peer[waiting.peer].append(waiting)
         try:
             sent_at = loop.time()
-            if not self._send(waiting, size_bytes):
+            if not self._send(waiting):
                 return NegotiationAnswer(kind=NegotiationKind.UNREACHABLE, probes=0)
             result = await asyncio.wait_for(waiting.result, timeout_s)
         except TimeoutError:
             kind = NegotiationKind.SILENT if waiting.flaw is None else NegotiationKind.FLAWED
             return NegotiationAnswer(kind=kind, flaw=waiting.flaw)
         finally:
-            del self._by_id[waiting.probe.source_id]
+            self._ended.append(waiting.probe.source_id)
+            if len(self._ended) > LATE_KEPT:
+                del self._by_id[self._ended.popleft()]
             self._by_peer[waiting.peer].remove(waiting)
             if not self._by_peer[waiting.peer]:
                 del self._by_peer[waiting.peer]
         if isinstance(result, NegotiationKind):
             return NegotiationAnswer(kind=result, flaw=waiting.flaw)
-        answer_s = waiting.answered_at - sent_at
+        answer_s = None if waiting.answered_at is None else waiting.answered_at - sent_at
         return NegotiationAnswer(kind=NegotiationKind.VERSIONS, offer=result, flaw=waiting.flaw, answer_s=answer_s)
 
-    def _send(self, waiting: _Waiting, size_bytes: int) -> bool:
+    def _send(self, waiting: _Waiting) -> bool:
         """Sends a probe; False if our kernel has no route."""
         address, port = waiting.peer
         sock = self._socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
-        data = wire.datagram(waiting.probe, size_bytes)
+        data = wire.datagram(waiting.probe, waiting.size_bytes)
         for _ in range(8):
             try:
                 sock.sendto(data, (address, port))
@@ -182,22 +191,34 @@ class Negotiator:
             pass
 
     def _take(self, data: bytes, sender: Peer) -> None:
-        """An answer from `sender`."""
+        """An answer from `sender`. One to a probe that timed out is that of the next one like it, which waits."""
         try:
-            waiting = self._by_id.get(wire.peek(data)[1])
+            asked = self._by_id.get(wire.peek(data)[1])
         except wire.FlawedError as error:
             self._complain(sender, error.flaw)
             return
-        if waiting is None or waiting.peer != sender:
+        if asked is None or asked.peer != sender:
             self._complain(sender, wire.Flaw.WRONG_CONNECTION_ID)
             return
+        is_late = asked.result.cancelled()
         try:
-            waiting.settle(wire.read_offer(data, waiting.probe))
+            offer = wire.read_offer(data, asked.probe)
         except wire.FlawedError as error:
-            waiting.flaw = waiting.flaw or error.flaw
+            if is_late:
+                self._complain(sender, error.flaw)
+            else:
+                asked.flaw = asked.flaw or error.flaw
+            return
+        if not is_late:
+            asked.settle(offer, answered_at=asyncio.get_running_loop().time())
+            return
+        for waiting in self._by_peer.get(sender, ()):
+            if waiting.size_bytes == asked.size_bytes and not waiting.result.done():
+                waiting.settle(offer)
+                return
 
     def _complain(self, sender: Peer, flaw: wire.Flaw) -> None:
-        """An answer that echoes no probe: it is counted for the oldest probe to that peer that has no flaw yet."""
+        """An answer that echoes no probe in flight: it is counted for the oldest one to that peer without a flaw."""
         for waiting in self._by_peer.get(sender, ()):
             if waiting.flaw is None:
                 waiting.flaw = flaw
@@ -220,10 +241,13 @@ class Negotiator:
         return True
 
     def _settle_error(self, peer: Peer, payload: bytes, kind: NegotiationKind) -> None:
-        """Ends the probe that an ICMP error quotes; if the quote is too short, all probes to that peer."""
+        """Ends the probe that an ICMP error quotes; if the quote is too short, or it has ended, all to that peer."""
         try:
             quoted = self._by_id.get(wire.peek(payload)[2])
         except wire.FlawedError:
             quoted = None
-        for waiting in [quoted] if quoted is not None and quoted.peer == peer else list(self._by_peer.get(peer, ())):
+        if quoted is not None and quoted.peer == peer and not quoted.result.done():
+            quoted.settle(kind)
+            return
+        for waiting in self._by_peer.get(peer, ()):
             waiting.settle(kind)

@@ -160,8 +160,9 @@ class QuicRecord:
     """Transport parameter (RFC 9221, section 3)."""
 
 
-def _offers(record: QuicRecord) -> bool:
-    return bool(record.https_record_h3 or record.alt_svc_h3)
+def _offers(record: QuicRecord) -> bool | None:
+    """None where nobody knows: the look-up failed, and no header offers it."""
+    return record.alt_svc_h3 or record.https_record_h3
 
 
 def _serves(record: QuicRecord) -> bool:

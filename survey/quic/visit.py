@@ -175,10 +175,10 @@ class QuicVisitor:
 
     async def _ask(self, names: tuple[str, str], address: str, port: int) -> tuple[NegotiationAnswer, bool | None]:
         answer = NegotiationAnswer(kind=NegotiationKind.SILENT, probes=0)
-        for number in range(1, self.probes + 1):
+        for _ in range(self.probes):
             async with self._turn(names, address):
                 found = await self.negotiator.ask(address, port, timeout_s=self.timeout_s)
-            answer = replace(found, probes=number)
+            answer = replace(found, probes=answer.probes + found.probes)
             if answer.kind is not NegotiationKind.SILENT:
                 break
         if not (self.unpadded and answer.kind is NegotiationKind.VERSIONS):

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from urllib.parse import urlsplit
 
 import dns.message
@@ -40,6 +41,7 @@ from core.outreach.dns import Answer
 from core.untrusted import registered_domain
 from crawler import policy
 from crawler.exchange import CrawlReply, CrawlRequest
+from crawler.ledger import DomainResult
 from crawler.links import Links, extract, of_style_sheet
 from crawler.objects import ObjectVisit
 from crawler.policy import MAX_BYTES, Pins, Robots, Throttle, admit, from_reply
@@ -725,17 +727,43 @@ def test_other_visits_go_on_while_a_page_is_parsed(monkeypatch: pytest.MonkeyPat
     assert asyncio.run(turns_of_the_loop()) > 5
 
 
+UMLAUT, UMLAUT_URL = "<img src=\xe4.png>", "%C3%A4.png"
+AFTER_LETTER = "<p>{}</p><img src=a.png>"
+
+
 @pytest.mark.parametrize(
-    ("kind", "charset", "letter"),
+    ("charset", "body", "shown"),
     [
-        *((kind, charset, "\xe4") for kind in (DomainVisit, ObjectVisit) for charset in ("UTF-8", "windows-1252")),
-        *((kind, charset, "a") for kind in (DomainVisit, ObjectVisit) for charset in ("nonsense", "\xe4")),
+        ("UTF-8", UMLAUT.encode(), UMLAUT_URL),
+        ("windows-1252", UMLAUT.encode("cp1252"), UMLAUT_URL),
+        *((charset, b"<img src=a.png>", "a.png") for charset in ("nonsense", "\xe4", "undefined", "idna", "base64")),
+        # What browsers mean by a label is more than what it says.
+        *(
+            (charset, AFTER_LETTER.format(letter).encode(codec), "a.png")
+            for charset, letter, codec in (
+                ("gb2312", "\u9555", "gbk"),
+                ("gbk", "\u3400", "gb18030"),
+                ("shift_jis", "\u2460", "cp932"),
+                ("euc-kr", "\ub620", "cp949"),
+                ("big5", "\u5605", "big5hkscs"),
+                ("windows-1253", "\u0391", "iso8859-7"),
+            )
+        ),
+        ("windows-1253", b"<p>\xaa</p><img src=a.png>", "a.png"),  # undefined there
+        ("utf-8", b"<p>\xff\x81</p><img src=a.png>", "a.png"),
+        ("nonsense", f"<meta charset=gb2312>{AFTER_LETTER.format(chr(0x9555))}".encode("gbk"), "a.png"),
+        ("UTF-8", f"<meta charset=windows-1251>{UMLAUT}".encode(), UMLAUT_URL),
+        ("windows-1251", UMLAUT.encode("utf-8-sig"), UMLAUT_URL),
+        ("utf-8", UMLAUT.encode("utf-16"), UMLAUT_URL),
+        ("utf-16", UMLAUT.encode("utf-16-le"), UMLAUT_URL),
+        ("nonsense", f"<meta charset=utf-16>{UMLAUT}".encode(), UMLAUT_URL),
     ],
 )
+@pytest.mark.parametrize("kind", [DomainVisit, ObjectVisit])
 def test_a_page_is_read_in_the_encoding_that_its_answer_states(
-    kind: type[DomainVisit], charset: str, letter: str
+    kind: type[DomainVisit], charset: str, body: bytes, shown: str
 ) -> None:
-    """One that nobody knows counts as none."""
+    """One that nobody knows counts as none, then the page's own word does; a byte order mark counts before both."""
     asked: list[str] = []
 
     class World:
@@ -745,7 +773,6 @@ def test_a_page_is_read_in_the_encoding_that_its_answer_states(
         async def fetch(self, ask: CrawlRequest) -> CrawlReply:
             asked.append(ask.url.removeprefix("https://a.example/"))
             ask.html = ask.url.endswith("/")
-            body = f"<img src={letter}.png>".encode(charset if letter == "\xe4" else "ascii")
             headers = {"content-type": f'text/html; charset="{charset}"'}
             status = 404 if ask.url.endswith("robots.txt") else 200
             return CrawlReply(status=status, headers=headers, body=body, address="127.0.0.1", stopped=False)
@@ -756,7 +783,47 @@ def test_a_page_is_read_in_the_encoding_that_its_answer_states(
         blocks=BlockLists([]), pace=Throttle(1_000.0, 1),
     )  # fmt: skip
     asyncio.run(visit.run())
-    assert ("%C3%A4.png" if letter == "\xe4" else "a.png") in asked
+    assert shown in asked
+
+
+def test_only_a_host_s_own_delay_is_in_the_budget() -> None:
+    """Of 30 domains that redirect to one host each waited for those before it, until its time was over."""
+    rules = b""
+
+    class World:
+        async def addresses(self, _: str) -> Answer:
+            return Answer(addresses=("127.0.0.1",), chain=())
+
+        async def fetch(self, ask: CrawlRequest) -> CrawlReply:
+            ask.html = ask.url.endswith("/")
+            body = rules if ask.url.endswith("robots.txt") else b"<a href=b.html></a>"
+            return CrawlReply(status=200, headers={}, body=body, address="127.0.0.1", stopped=False)
+
+    async def visit(held: str | None) -> DomainResult:
+        fake: Any = World()
+        pace = Throttle(1_000.0, 1)
+        lanes, name = (pace._hosts, "a.example") if held == "host" else (pace._addresses, "127.0.0.1")
+        one = DomainVisit(
+            domain="a.example", limits=CrawlLimits(domain_s=50.0), fetch=fake.fetch, resolver=fake, pins=Pins(None),
+            blocks=BlockLists([]), pace=pace,
+        )  # fmt: skip
+        if held is None:
+            return await one.run()
+        async with lanes.turn(name):
+            running = asyncio.create_task(one.run())
+            while lanes._lanes[name].users < 2:
+                await asyncio.sleep(0)
+            assert one._budget.when() is None
+        return await running
+
+    for held in ("host", "address"):
+        result = asyncio.run(visit(held))
+        assert (result.outcome, result.requests) == ("no_file", 3), held
+    rules = b"User-agent: *\nCrawl-delay: 55"
+    with mock.patch("core.outreach.pace.asyncio.sleep", mock.AsyncMock()) as pause:
+        result = asyncio.run(visit(None))
+    assert (result.outcome, result.requests) == ("time_budget", 1)
+    pause.assert_awaited_once()
 
 
 def test_a_scheme_s_own_port_may_be_written() -> None:
@@ -781,10 +848,16 @@ def test_robots_by_our_own_name() -> None:
     assert not from_reply(200, b"User-agent: *\n", is_cut=True).allows("https://a.example/")
     assert from_reply(200, b"#" * MAX_BYTES, is_cut=True).allows("https://a.example/"), "the rest need not be read"
     assert not Robots(None).allows("https://a.example/")
+    for name in ("upshift/1.0", "Upshift/0.3 (+mailto:me@example.org)", "upshift/"):
+        rules = Robots(f"User-agent: *\r\nDisallow:\r\n\r\nUser-Agent : {name} # bot\rDisallow: /x\nCrawl-delay: 3")
+        assert not rules.allows("https://a.example/x") and rules.allows("https://a.example/y"), name
+        assert rules.delay_s == 3
+    assert Robots("User-agent: upshifted/1.0\nDisallow: /\n").allows("https://a.example/")
 
 
 def test_links() -> None:
-    page = b"""<html><base href="/dir/"><a href="p">p</a><a href="f.PDF#x">f</a><a href="/q?x=1"></a>
+    page = b"""<html><link href="https://[site_url]/">
+    <base href="/dir/"><a href="p">p</a><a href="f.PDF#x">f</a><a href="/q?x=1"></a>
     <img srcset="i1.jpg 1x, i2.jpg 2x" src=i0.jpg><video src=v.mp4 poster=p.png></video><script src=s.js></script>
     <a href="mailto:x@y">m</a><a href="javascript:0">j</a><a href="http://u:p@h/">u</a><link rel=canonical href="/me">
     <link rel=stylesheet href=c.css><iframe src=frame.html></iframe><a href="http://[bad/">b</a>
@@ -816,6 +889,7 @@ def test_no_text_takes_more_than_its_length_of_time() -> None:
         extract(f"<img srcset='{value}'>".encode(), url="https://a.example/")
     for style in ("url(" * 400_000, "url( " + " " * 400_000, "url('" * 400_000):
         of_style_sheet(style, url="https://a.example/")
+    extract(b"<meta charset=punycode>%s-%s" % (b"x" * 800_000, b"a" * 40_000), url="https://a.example/")
     assert time.process_time() - begun < 5
 
 

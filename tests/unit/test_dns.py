@@ -141,7 +141,9 @@ class Server:
         question = dns.message.from_wire(data)
         self.asked.append(question.question[0].to_text() + (" tcp" if tcp else ""))
         reply = self.answer(question, tcp)
-        return None if reply is None else reply.to_wire()
+        if reply is None:
+            return None
+        return reply.to_wire() if tcp else reply.to_wire()[:512]  # wherever that is (RFC 2181, section 9)
 
     def _udp(self) -> None:
         while True:
@@ -188,6 +190,10 @@ def zone(question: dns.message.Message, tcp: bool) -> dns.message.Message | None
             reply = reply_to(question)
             reply.flags |= dns.flags.TC
             return reply
+        case "cut":
+            reply = reply_to(question, *((name, "A", f"198.18.0.{number}") for number in range(40)))
+            reply.flags |= 0 if tcp else dns.flags.TC
+            return reply
         case "dangling":
             return reply_to(question, (name, "CNAME", "gone.example."))
         case "alias" if kind == "HTTPS":
@@ -218,6 +224,7 @@ def test_answers_and_causes(server: Server) -> None:
             many = await asyncio.gather(*(resolver.addresses(f"h{n}.example") for n in range(200)))
             assert set(many) == {Answer(addresses=("198.18.0.7",), chain=())}
             assert await resolver.addresses("big.example") == many[0]
+            assert len((await resolver.addresses("cut.example")).addresses) == 40
             for name, cause, detail in (
                 ("missing.example", Cause.NO_SUCH_DOMAIN, "NXDOMAIN"),
                 ("broken.example", Cause.DNS_ERROR, "SERVFAIL"),

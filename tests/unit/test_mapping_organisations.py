@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdn_mapping import as2org
-from cdn_mapping.provider_rules import SHIPPED, Providers, RuleKind, read_providers
+from cdn_mapping.provider_rules import SHIPPED, ProviderFile, Providers, RuleKind, read_providers
 from core.domain import Provider
 from core.errors import UsageError
 
@@ -90,6 +90,20 @@ def test_sibling_lists_join_organisations_and_take_their_names(tmp_path: Path) -
     assert {asn: found.of_asn[asn] for asn in (20940, 7, 63949)} == dict.fromkeys((20940, 7, 63949), "AKAM")
     assert found.members("siblings-500") == [500, 501, 502]
     assert found.get(500).name is None  # type: ignore[union-attr]
+
+
+def test_a_sibling_list_takes_no_as_from_its_provider() -> None:
+    """AS 99 was registered after the list was made, and 34164 is not a seed; each was found by CAIDA's file alone."""
+    rules = {}
+    for listed in ([], [[12222, 32787, 20940]]):
+        found = as2org.Organisations()
+        for asn, org_id in ((12222, "AKAMAI"), (32787, "AKAMAI"), (99, "AKAMAI"), (20940, "AT1"), (34164, "AT1")):
+            found.note(asn, org_id)
+        found.merge_siblings(listed)
+        akamai = ProviderFile(name="akamai", title="Akamai", seed_asns=[12222, 20940, 32787])
+        rules = {asn: Providers({Path("akamai.toml"): akamai}, found).rule(asn) for asn in (99, 34164)}
+        assert {(rule.provider, rule.kind) for rule in rules.values()} == {("akamai", RuleKind.SIBLING)}, listed
+    assert found.members("AKAMAI") == [99, 12222, 20940, 32787, 34164]
 
 
 @given(st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=4), max_size=12))

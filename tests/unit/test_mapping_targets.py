@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from unittest import mock
 
 import dns.message
 import dns.rcode
@@ -435,6 +436,42 @@ def test_killed_between_note_and_file_no_two_versions_are_mixed(
         patched.setattr(fetch, "write_json", killed)
         fetch.download(url, tmp_path)
     assert fetch.download(url, tmp_path).path.read_bytes() == RIB
+
+
+def test_of_two_fetches_of_one_file_the_second_is_refused(mirror: str, tmp_path: Path) -> None:
+    """It began anew in the other's file, of which half was then called complete."""
+    url, said = mirror + "rib.20261101.0200.bz2", "another upshift map fetch is fetching this file; wait for it"
+
+    def again(*_: int) -> None:
+        with pytest.raises(PlaceError, match=f"rib.20261101.0200.bz2: {said}"):
+            fetch.download(url, tmp_path)
+
+    assert fetch.download(url, tmp_path, on_read=again).path.read_bytes() == RIB
+    fetch.download(url, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["rib.20261101.0200.bz2"]
+
+
+def test_a_lock_of_a_file_that_is_gone_holds_nobody_off(
+    mirror: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fetch that had it ended between our opening and our locking; a third one may have begun."""
+
+    def taken(_: int) -> bool:
+        (tmp_path / ".rib.20261101.0200.bz2.lock").unlink()
+        return True
+
+    monkeypatch.setattr(fetch, "take_lock", taken)
+    with pytest.raises(PlaceError, match="another upshift map fetch"):
+        fetch.download(mirror + "rib.20261101.0200.bz2", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("etag", "modified", "validator"),
+    [('"v1"', "Sun, 01 Nov 2026", '"v1"'), ('W/"v1"', "Sun, 01 Nov 2026", "Sun, 01 Nov 2026"), ('W/"v1"', None, None)],
+)
+def test_a_weak_etag_is_no_condition_of_a_range(etag: str, modified: str | None, validator: str | None) -> None:
+    headers = {"ETag": etag, "Last-Modified": modified}
+    assert fetch._validator(mock.Mock(headers=headers)) == validator
 
 
 def test_nothing_outside_is_contacted(mirror: str, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from survey.iw.record import IwRecord
 from survey.iw.sources import our_names
 from survey.iw.visit import LONG_PATH, IwVisitor, ObjectCandidates, redirect
 from survey.iw.wanted import Wanted
-from survey.iw.wire import Note, ProbeReply, ProbeRequest, ProbeVerdict, Scheme
+from survey.iw.wire import Arrival, Note, ProbeReply, ProbeRequest, ProbeVerdict, Scheme
 from survey.programs import Turn
 from survey.subjects import Subject
 from upshift.commands.survey import app
@@ -192,6 +192,56 @@ def test_pacing_is_asked_of_windows_alone(verdict: ProbeVerdict) -> None:
     subject = Subject(domain="a.example", url="http://a.example/x")
     record = asyncio.run(visitor.visit(subject, IwRecord(domain="a.example")))
     assert (record.verdict, record.probes, record.pace, record.paced) == (verdict, 2, None, None)
+
+
+@pytest.mark.parametrize(
+    ("dropped", "more", "verdict", "asked"),
+    [
+        (500, {}, "limited", [64, 64, 536, 536, 1200, 1200]),
+        (9_999, {}, "connect_timeout", [64, 64, 536, 536]),
+        (9_999, {"mss": (64, 128)}, "connect_timeout", [64, 64]),
+        (9_999, {"larger_mss": False}, "connect_timeout", [64, 64]),  # of prefixes
+    ],
+)
+def test_a_firewall_that_drops_syns_with_a_small_mss_is_no_dead_host(
+    dropped: int, more: dict[str, Any], verdict: str, asked: list[int]
+) -> None:
+    """Against CVE-2019-11477: `-m tcpmss --mss 1:500 -j DROP`."""
+    found: list[int] = []
+
+    async def ask(request: ProbeRequest, _: Turn) -> ProbeReply:
+        found.append(request.mss)
+        if request.mss <= dropped:
+            return reply(verdict=ProbeVerdict.CONNECT_TIMEOUT)
+        whole = {"flight_segments": 10, "flight_bytes": 10 * request.mss, "largest_bytes": request.mss}
+        return reply(verdict=ProbeVerdict.LIMITED, http_status=200, **whole)
+
+    access = mock.Mock(address=mock.AsyncMock(return_value=("198.18.0.9", ())))
+    visitor = IwVisitor(access=access, ask=ask, user_agent="x", names=our_names(), **more)
+    record = asyncio.run(visitor.visit(Subject(domain="a.example"), IwRecord(domain="a.example")))
+    assert (record.verdict, found) == (verdict, asked)
+    assert (record.iw_segments, record.failure) == ((10, None) if verdict == "limited" else (None, verdict))
+
+
+def test_a_server_that_resets_is_not_asked_with_a_larger_mss() -> None:
+    access = mock.Mock(address=mock.AsyncMock(return_value=("198.18.0.9", ())))
+    ask = mock.AsyncMock(return_value=reply(verdict=ProbeVerdict.CONNECTION_REFUSED))
+    visitor = IwVisitor(access=access, ask=ask, user_agent="x", names=our_names())
+    record = asyncio.run(visitor.visit(Subject(domain="a.example"), IwRecord(domain="a.example")))
+    assert (record.failure, record.probes) == ("connection_refused", 2)
+
+
+def test_a_flight_without_a_round_trip_is_not_judged() -> None:
+    """The clock was set back meanwhile: it ended the survey by a division by zero."""
+    flight = {"flight_segments": 20, "flight_bytes": 24_000, "largest_bytes": 1_200, "http_status": 200, "rtt_us": 0}
+    arrivals = tuple(Arrival(at_us=100 * number, end=1_200 * number + 1_200) for number in range(20))
+    whole = reply(verdict=ProbeVerdict.LIMITED, arrivals=arrivals, **flight)
+    access = mock.Mock(address=mock.AsyncMock(return_value=("198.18.0.9", ())))
+    ask = mock.AsyncMock(return_value=whole)
+    visitor = IwVisitor(access=access, ask=ask, user_agent="x", names=our_names(), mss=(1_200,), pacing=True)
+    subject = Subject(domain="a.example", url="http://a.example/x")
+    record = asyncio.run(visitor.visit(subject, IwRecord(domain="a.example")))
+    assert (record.verdict, record.pace, record.spread_rtt) == (ProbeVerdict.LIMITED, "cannot_tell", None)
 
 
 def test_a_target_whose_url_cannot_be_requested_is_a_failure_of_its_own() -> None:

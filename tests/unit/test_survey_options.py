@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import csv
 import errno
+import functools
 import io
 import json
 import math
+import os
+import select
 import socket
 import struct
+import time
+from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -24,6 +30,7 @@ from survey import figures
 from survey.charts import draw_figures
 from survey.engine import fill_targets, known
 from survey.figures import CSV_HEADER, as_document, as_rows, print_figures
+from survey.options import prober
 from survey.options import record as counted
 from survey.options.prober import REPLY, REQUEST, TCP_INFO_BYTES, parse_tcp_info
 from survey.options.record import LOCAL_FAULTS, SHAKEN, HandshakeFailure, OptionsRecord, failure_of
@@ -62,6 +69,29 @@ def test_tcp_info_of_this_kernel() -> None:
         assert found.rtt_s is not None
         assert 0 < found.rtt_s < 1
         assert found.snd_mss_bytes == client.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
+
+
+def test_handshakes_that_ended_in_time_are_no_time_outs_after_a_stall() -> None:
+    """After Ctrl-Z and fg each server beyond the first 256 was a `connect_timeout`, although it had answered."""
+
+    class Established(mock.Mock):
+        def getsockopt(self, level: int, option: int, size: int | None = None) -> int | bytes:
+            return 0 if size is None else bytes(size)
+
+    source, ended = os.pipe()
+    os.close(ended)
+    loop = prober.HandshakeLoop(source, source, 5.0)
+    codes: Counter[int] = Counter()
+    loop._reply = lambda number, code, info: codes.update([code])  # type: ignore[method-assign]
+    for number in range(300):
+        descriptor = os.eventfd(0)
+        sock = Established(close=functools.partial(os.close, descriptor))
+        loop._open[descriptor] = (number, sock)
+        loop._epoll.register(descriptor, select.EPOLLOUT if number < 299 else select.EPOLLIN)  # which does not come
+        loop._deadlines.append((time.monotonic() - 1, descriptor, number))
+    loop.run()
+    assert codes == {0: 299, errno.ETIMEDOUT: 1}
+    os.close(source)
 
 
 def test_records_of_the_prober_have_fixed_sizes() -> None:

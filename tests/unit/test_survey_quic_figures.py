@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import csv
 import io
 import json
@@ -28,7 +29,7 @@ from survey.options.record import OptionsRecord
 from survey.quic import candidates
 from survey.quic.candidates import Candidate, OfferSource, parse_alt_svc
 from survey.quic.exchange import ExchangeResult
-from survey.quic.negotiate import NegotiationAnswer, NegotiationKind
+from survey.quic.negotiate import NegotiationAnswer, NegotiationKind, Negotiator
 from survey.quic.record import NOT_ASKED, QuicCause, QuicRecord, figures
 from survey.quic.visit import QuicVisitor, verdict
 from survey.quic.wire import Flaw
@@ -131,7 +132,8 @@ def test_the_first_address_that_may_be_contacted_is(tmp_path: Path) -> None:
 def test_results_that_were_mapped_afterwards_have_no_shares_per_provider() -> None:
     """Of domains that offer nothing there is no address, so all others at a provider offered HTTP/3."""
     offers: dict[str, Any] = {"https_record_h3": True, "cause": QuicCause.OK, "provider": "google"}
-    some = [QuicRecord(domain=f"{n}.example", surveyed_at=1.0, **(offers if n < 5 else {})) for n in range(10)]
+    none: dict[str, Any] = {"https_record_h3": False}
+    some = [QuicRecord(domain=f"{n}.example", surveyed_at=1.0, **(offers if n < 5 else none)) for n in range(10)]
     found = figures(some)
     assert found.shares["all"]["offered"].share == 0.5
     assert found.shares.keys() == {"all"} and found.notes[-1].startswith("No shares per provider: ")
@@ -179,6 +181,75 @@ def test_probes_hold_the_limits_of_an_address(tmp_path: Path) -> None:
     asyncio.run(three())
     assert len(asked) == 8  # three, one more to each of two that were silent, and one more to each as all answered
     assert all(later - earlier >= 0.03 for earlier, later in pairwise(asked)), asked
+
+
+LATE = 0.02
+"""Time-out of a probe whose answer comes after it [s]."""
+
+
+def _late(rest: bytes, probes: int = 2, last_s: float = LATE) -> tuple[QuicVisitor, list[int]]:
+    """A visitor, and the sizes of its probes; the server answers the first one when it has the last, and no other."""
+    negotiator, first, sizes = Negotiator(), list[Any](), list[int]()
+
+    def send(waiting: Any) -> bool:
+        first.append(waiting.probe)
+        sizes.append(waiting.size_bytes)
+        ids = b"".join(bytes((8,)) + each for each in (first[0].source_id, first[0].destination_id))
+        if len(first) == probes:
+            answer = b"\x80\0\0\0\0" + ids + rest
+            asyncio.get_running_loop().call_soon(negotiator._take, answer, waiting.peer)
+        elif len(first) == probes - 1:
+            visitor.timeout_s = last_s
+        return True
+
+    negotiator._send = send  # type: ignore[method-assign]
+    access: Any = mock.Mock(turn=lambda *_, **__: contextlib.nullcontext())
+    visitor = QuicVisitor(
+        access=access, resolver=mock.Mock(), negotiator=negotiator, handshakes=asyncio.Semaphore(1),
+        user_agent="x", timeout_s=LATE,
+    )  # fmt: skip
+    return visitor, sizes
+
+
+def test_an_answer_to_the_probe_before_still_counts() -> None:
+    """It was `wrong_connection_id`, and the server's verdict that its negotiation is flawed."""
+    visitor, _ = _late(b"\0\0\0\1", last_s=60)
+    answer, _ = asyncio.run(visitor._ask(("a.example",) * 2, "198.18.0.9", 443))
+    assert (answer.kind, answer.flaw, answer.probes, answer.answer_s) == (NegotiationKind.VERSIONS, None, 2, None)
+    assert verdict(answer, SILENT)[0] is QuicCause.VERSION_NEGOTIATION_ONLY
+
+
+def test_a_late_answer_has_its_own_flaw() -> None:
+    visitor, _ = _late(b"")
+    answer, _ = asyncio.run(visitor._ask(("a.example",) * 2, "198.18.0.9", 443))
+    assert (answer.kind, answer.flaw) == (NegotiationKind.FLAWED, Flaw.EMPTY)
+
+
+def test_an_answer_to_a_whole_probe_is_none_to_one_that_is_too_small() -> None:
+    visitor, sizes = _late(b"\0\0\0\1")
+
+    async def both() -> list[NegotiationKind]:
+        ask = visitor.negotiator.ask
+        return [(await ask("198.18.0.9", 443, timeout_s=LATE, size_bytes=size)).kind for size in (1_200, 64)]
+
+    assert asyncio.run(both()) == [NegotiationKind.SILENT] * 2 and sizes == [1_200, 64]
+
+
+def test_probes_that_have_ended_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("survey.quic.negotiate.LATE_KEPT", 1)
+    visitor, _ = _late(b"\0\0\0\1", probes=3)
+    visitor.probes = 3
+    answer, _ = asyncio.run(visitor._ask(("a.example",) * 2, "198.18.0.9", 443))
+    assert (answer.kind, answer.flaw) == (NegotiationKind.FLAWED, Flaw.WRONG_CONNECTION_ID)
+    assert len(visitor.negotiator._by_id) == 1 and not visitor.negotiator._by_peer
+
+
+@pytest.mark.parametrize(("kind", "sent", "probes"), [("unreachable", 0, 0), ("silent", 1, 2)])
+def test_probes_that_our_kernel_did_not_send_do_not_count(tmp_path: Path, kind: str, sent: int, probes: int) -> None:
+    visitor = _visitor(tmp_path / "blocked.txt", "nobody.example")
+    answer = NegotiationAnswer(kind=NegotiationKind(kind), probes=sent)
+    visitor.negotiator.ask.return_value = answer  # type: ignore[attr-defined]
+    assert asyncio.run(visitor._ask(("a.example",) * 2, "198.18.0.9", 443)) == (replace(answer, probes=probes), None)
 
 
 @pytest.mark.parametrize("opts_out", ["a.example", "cdn.example"])
@@ -243,6 +314,16 @@ def test_of_a_list_that_was_not_crawled_nobody_knows_alt_svc() -> None:
     text = io.StringIO()
     print_figures(found, text)
     assert " - " in next(line for line in text.getvalue().splitlines() if line.strip().startswith("all"))
+
+
+def test_domains_whose_look_up_failed_do_not_count_among_those_that_offer_nothing() -> None:
+    """With `--all` they are asked all the same."""
+    failed: dict[str, Any] = {"source": "guess", "https_record_h3": None}
+    some = [_record(QuicCause.NO_ANSWER, **failed), _record(QuicCause.NO_ANSWER, **failed, alt_svc_h3=False)]
+    some += [_record(QuicCause.OK, https_record_h3=True), _record(QuicCause.OK, **failed, alt_svc_h3=True)]
+    some += [_record(QuicCause.NO_ANSWER, https_record_h3=False)]
+    offered = figures(some).shares["all"]["offered"]
+    assert (offered.count, offered.n) == (2, 3)
 
 
 def test_figures() -> None:
