@@ -223,15 +223,58 @@ def _checked(name: str, declared: str, value: Any) -> Any:
         raise AnswerError(f"the answer's {name} is of the wrong type")
     if isinstance(value, dict):
         if name != "response_headers":
-            return value
+            return _facts(name, value)
         return {scrub(str(key), most=60): scrub(str(text)) for key, text in list(value.items())[:40]}
     if isinstance(value, str):
         return scrub(value)
     return _number(name, value, as_float=declared.startswith("float"))
 
 
+_COUNTS = frozenset(
+    (
+        *("packets_lost", "loss_episodes", "data_blocked_received", "stream_data_blocked_received"),
+        *("window_bytes", "initial_max_data", "initial_max_stream_data_bidi_local"),
+    )
+)
+"""What inspection counts with, of what a client tells of its connection: whole numbers. Null is as good as left out."""
+
+
+def _facts(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    """What a client tells of its connection, in the form in which inspection reads it."""
+    facts = _flat(name, told)
+    if "transport_parameters" in told:
+        sides = told["transport_parameters"]
+        if sides is not None:
+            if not isinstance(sides, dict) or not all(isinstance(side, dict | None) for side in sides.values()):
+                raise AnswerError(f"the answer's {name}.transport_parameters is of the wrong type")
+            sides = {scrub(whose): None if side is None else _flat(name, side) for whose, side in sides.items()}
+        facts["transport_parameters"] = sides
+    return facts
+
+
+def _flat(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers, texts and lists of these. What else a client may tell is left out, as nobody reads it."""
+    facts: dict[str, Any] = {}
+    for key, value in told.items():
+        if key in _COUNTS:
+            facts |= {} if value is None else {key: _checked(f"{name}.{key}", "int", value)}
+        elif isinstance(value, list):
+            facts[scrub(key)] = [_plain(one) for one in value if _is_plain(one)]
+        elif _is_plain(value):
+            facts[scrub(key)] = _plain(value)
+    return facts
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _plain(value: Any) -> Any:
+    return scrub(value) if isinstance(value, str) else value
+
+
 def _number(name: str, value: float, *, as_float: bool) -> float:
-    if not (math.isfinite(value) and 0 <= value < 1 << 62):
+    if not 0 <= value < 1 << 62:  # nor is NaN
         raise AnswerError(f"the answer's {name} is out of range")
     return float(value) if as_float else value
 

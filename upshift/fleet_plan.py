@@ -42,11 +42,11 @@ def planned(fleet: Fleet) -> SharedPlan:
         )
     if isolation := fleet.shared("campaign_isolation"):
         campaign = replace(campaign, isolation=isolation)
-    if "wget2" in campaign.published_quirks and campaign.isolation == "netns":
+    if "wget2" in campaign.published_quirks:
         raise UsageError(
             "the quirk wget2 mounts its name servers, which the service on a host may not",
             where=f"{path}: field published_quirks",
-            remedy='leave it out, or use isolation = "host"',
+            remedy="leave it out",
         )
     _check_names(campaign, fleet)
     targets = targets_file(fleet)

@@ -35,13 +35,14 @@ def with_identity(downloads: Sequence[Download]) -> list[Download]:
 def _with_answer(download: Download) -> Download:
     if download.http_status is None:
         return download
-    answer: CacheAnswer = read_cache_headers(_headers(download.response_headers))
+    answer: CacheAnswer = read_cache_headers(headers_of(download))
     return replace(download, cache_state=answer.state.value, edge=answer.edge, age_s=answer.age_s, etag=answer.etag)
 
 
-def _headers(text: str | None) -> dict[str, str]:
+def headers_of(download: Download) -> dict[str, str]:
+    """The headers of its response that are kept, by their names in small letters."""
     try:
-        headers = json.loads(text or "{}")
+        headers = json.loads(download.response_headers or "{}")
     except (ValueError, RecursionError):  # by hand, or by another tool
         return {}
     return {str(name): str(value) for name, value in headers.items()} if isinstance(headers, dict) else {}

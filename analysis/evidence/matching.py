@@ -60,22 +60,22 @@ def _groups(
     """Downloads (by index) with the candidate connections: those with the same addresses and ports."""
     by_ends: dict[_Ends, list[int]] = {}
     for number, c in enumerate(connections):
-        ends = _Ends(c.protocol, _address(c.server_ip), c.server_port, c.client_port)
+        ends = _Ends(c.protocol, canonical(c.server_ip), c.server_port, c.client_port)
         by_ends.setdefault(ends, []).append(number)
     members: dict[tuple[int, ...], list[int]] = {}
     for index, d in enumerate(downloads):
         if d.server_ip is None or d.server_port is None or d.local_port is None:
             continue
-        candidates = by_ends.get(_Ends(d.transport, _address(d.server_ip), d.server_port, d.local_port), [])
+        candidates = by_ends.get(_Ends(d.transport, canonical(d.server_ip), d.server_port, d.local_port), [])
         # Behind an address translation the capture has another local address than the client.
-        local = None if d.local_ip is None else _address(d.local_ip)
-        candidates = [n for n in candidates if _address(connections[n].client_ip) == local] or candidates
+        local = None if d.local_ip is None else canonical(d.local_ip)
+        candidates = [n for n in candidates if canonical(connections[n].client_ip) == local] or candidates
         if candidates:
             members.setdefault(tuple(candidates), []).append(index)
     return [(indices, [connections[n] for n in candidates]) for candidates, indices in members.items()]
 
 
-def _address(text: str) -> str:
+def canonical(text: str) -> str:
     """Canonical form of an address: an IPv6 socket may have `::ffff:198.18.0.1`, or an interface name after `%`."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])

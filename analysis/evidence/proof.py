@@ -9,12 +9,14 @@ which configuration is faster.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from analysis.captures.connection import Connection
 from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.kpis.rtt import rtt_min
+from analysis.evidence.identity import headers_of
+from analysis.evidence.matching import canonical
 from core.domain import (
     Download,
     EcnDelivery,
@@ -237,7 +239,7 @@ def contradiction(download: Download, connection: Connection, *, clock_s: float 
                 f"client and capture differ: last byte after {download.last_byte_s:.4f} s by the client, "
                 f"{-late_s:.4f} s later by the capture"
             )
-    if connection.server.payload_bytes < download.body_bytes:
+    if connection.server.payload_bytes < download.body_bytes and not _is_packed(download):
         return (
             f"client and capture differ: a body of {download.body_bytes} bytes, "
             f"{connection.server.payload_bytes} bytes of payload in the capture"
@@ -271,7 +273,12 @@ def has_answer(download: Download, connection: Connection) -> bool:
     later counts as a retransmission; gaps in the capture apart. QUIC hides what is data."""
     server = connection.server
     seen = connection.response_bytes + server.retransmitted_bytes + server.missing_bytes
-    return download.transport != Transport.TCP or seen >= download.body_bytes
+    return download.transport != Transport.TCP or seen >= download.body_bytes or _is_packed(download)
+
+
+def _is_packed(download: Download) -> bool:
+    """Whether the body came compressed: wget2 counts what it has unpacked, of which the capture has less."""
+    return headers_of(download).get("content-encoding", "").strip().lower() not in ("", "identity")
 
 
 def _has_all(download: Download, connection: Connection) -> bool:
@@ -286,13 +293,25 @@ def _late_s(download: Download, last_ns: int, clock_s: float) -> tuple[float, fl
     return took_s - seen_s, max(CLIENT_SLACK_S, CLIENT_SLACK_SHARE * took_s)
 
 
-def smallest_rtt_s(connections: Iterable[Connection | None]) -> float | None:
-    """The smallest round-trip time of a measurement run [s], whose downloads all go to one address; None if unknown.
+def smallest_rtts_s(downloads: Sequence[Download], connections: Sequence[Connection | None]) -> list[float | None]:
+    """For each download of a measurement run the smallest round-trip time to its server [s]; None if unknown.
 
-    That of the slow handshake itself would not do: what delays a server's first packet of QUIC is in it.
+    In the published order each may have another server. That of the slow handshake itself would not do: what delays a
+    server's first packet of QUIC is in it. So a download over QUIC has none where no other one has one to its server.
+
+    Args:
+        connections: of the downloads, in their order.
     """
-    rtts_ms = [rtt_min.compute(connection) for connection in connections if connection is not None]
-    return min((value / 1e3 for value in rtts_ms if isinstance(value, int | float)), default=None)
+    known: dict[str, list[tuple[Connection, float]]] = {}
+    for connection in connections:
+        if connection is not None and isinstance(rtt_ms := rtt_min.compute(connection), int | float):
+            known.setdefault(canonical(connection.server_ip), []).append((connection, rtt_ms / 1e3))
+    found: list[float | None] = []
+    for download, own in zip(downloads, connections, strict=True):
+        of_server = known.get(canonical(download.server_ip or ""), [])
+        is_told = download.transport != Transport.QUIC or any(connection is not own for connection, _ in of_server)
+        found.append(min((rtt_s for _, rtt_s in of_server), default=None) if is_told else None)
+    return found
 
 
 def slow_handshake(download: Download, rtt_s: float | None) -> bool | None:

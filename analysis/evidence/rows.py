@@ -18,7 +18,7 @@ from analysis.captures.kpis import Value
 from analysis.captures.scan import kpi_values
 from analysis.evidence.identity import with_identity
 from analysis.evidence.matching import clock_offset_s, match
-from analysis.evidence.proof import disturbance, has_answer, judge_treatment, slow_handshake, smallest_rtt_s
+from analysis.evidence.proof import disturbance, has_answer, judge_treatment, slow_handshake, smallest_rtts_s
 from core.domain import Download, Proven, Transport
 from core.files import schemas
 
@@ -89,9 +89,9 @@ def inspect_run(
     """
     downloads = with_identity(downloads)
     matched = match(downloads, connections)
-    clock_s, rtt_s = clock_offset_s(downloads, matched), smallest_rtt_s(matched)
+    clock_s, rtts_s = clock_offset_s(downloads, matched), smallest_rtts_s(downloads, matched)
     rows = []
-    for download, connection in zip(downloads, matched, strict=True):
+    for download, connection, rtt_s in zip(downloads, matched, rtts_s, strict=True):
         treatment = judge_treatment(download, connection, factors, lost=lost, clock_s=clock_s)
         judged = replace(
             download,

@@ -207,7 +207,9 @@ class Attempt:
         finally:
             if captured is None:
                 self._ip_bytes = capture.abandon()
-        self._ip_bytes, self._is_whole = ip_bytes(path), captured.dropped == 0
+        self._ip_bytes = ip_bytes(path)
+        # A client that got a body proves an empty capture wrong: its packets went by another interface.
+        self._is_whole = captured.dropped == 0 and (self._ip_bytes > 0 or not any(d.body_bytes for d in self.downloads))
         verdict: Suitability | None = None if watch is None else watch.finish()
         done = complete(self.downloads, capture=self._vantage.relative(path), captured=captured, verdict=verdict)
         disturbed = (None if verdict is None else verdict.disturbed) or stepped_clock(clock_s, clock_offset_s())

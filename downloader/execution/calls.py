@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
 import select
@@ -191,13 +192,13 @@ class Caller:
                 reply = warm.ask(argv, limit_s=limit_s)
             answer = json.loads(reply.stdout)
             return Resolution(
-                addresses=tuple(str(address) for address in answer["addresses"]),
+                addresses=tuple(_address(text) for text in answer["addresses"]),
                 cnames=tuple(scrub(str(name)) for name in answer["cnames"]),
-                dns_s=answer["dns_s"],
-                error=answer["error"],
+                dns_s=_seconds(answer["dns_s"]),
+                error=None if answer["error"] is None else scrub(str(answer["error"])),
                 code=FailureCode(answer["code"]) if answer["code"] else None,
             )
-        except (GoneError, ValueError, KeyError, TypeError) as error:
+        except (GoneError, ValueError, KeyError, TypeError, RecursionError) as error:
             why = scrub(f"the look-up failed: {error}")
             return Resolution(addresses=(), cnames=(), dns_s=None, error=why, crashed=True)
 
@@ -221,6 +222,21 @@ class Caller:
             return with_setup(client.result(_document(reply)), called_at=began)
         except AnswerError as error:
             return crashed(reply.stderr, why=str(error), started_at=began, request=request)
+
+
+def _address(text: object) -> str:
+    """An address of an A or AAAA record, which has no zone. Raises ValueError for anything else."""
+    address = ipaddress.ip_address(str(text))
+    if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
+        raise ValueError("an address with a zone")
+    return str(address)
+
+
+def _seconds(value: Any) -> float | None:
+    """A time, None if it is unknown. Raises ValueError or TypeError for anything else."""
+    if value is not None and not 0 <= value < 1 << 62:
+        raise ValueError("a time out of range")
+    return None if value is None else float(value)
 
 
 def describe_confinement(place: Place, run_as: tuple[int, int] | None) -> dict[str, Any]:

@@ -342,9 +342,16 @@ def insert(into: Path, few: Path) -> None:
     Raises:
         PlaceError: they are not.
     """
-    content = few.read_bytes()
     merged = into.with_name(f"{into.name.removesuffix('.part.pcap')}.merged.part.pcap")
-    with into.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    try:
+        _merge(into, few.read_bytes(), merged)
+        merged.replace(into)
+    finally:
+        merged.unlink(missing_ok=True)  # where the disk became full
+
+
+def _merge(many: Path, content: bytes, merged: Path) -> None:
+    with many.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data:
         _same_kind(data[: _FILE_HEADER.size], content[: _FILE_HEADER.size])
         with merged.open("wb") as out:
             out.write(content[: _FILE_HEADER.size])
@@ -359,7 +366,6 @@ def insert(into: Path, few: Path) -> None:
                 out.write(content[begin - _RECORD_HEADER.size : begin + kept])
                 copied = at
             out.write(data[copied:])
-    merged.replace(into)
 
 
 def _same_kind(first: bytes, second: bytes) -> None:

@@ -185,7 +185,7 @@ class Worker:
         try:
             with self.place.measuring():
                 downloads, disturbed = attempt.make()
-        except PlaceError:
+        except (PlaceError, OSError):  # a full disk, too: else it would count with its worst case
             self._interrupt(run, number, attempt)
             if self._stop.wait(SIGNAL_S):
                 raise StoppedError from None
@@ -210,7 +210,7 @@ class Worker:
         try:
             with parts.on(Part.PACKING):
                 downloads, capture = self._store.settle(run.number, downloads, valid=not again)
-        except OSError:  # a full disk: else it would count with its worst case
+        except OSError:  # as above
             self._interrupt(run, number, attempt)
             raise
         self._schedule.ended(run, number, downloads)

@@ -146,7 +146,7 @@ def reused_port(downloads: Sequence[Download]) -> Disturbance | None:
     """
     seen: dict[tuple[str, str | None, int], Download] = {}
     for download in downloads:
-        if download.local_port is None:
+        if not download.local_port:
             continue
         key = (download.transport, download.server_ip, download.local_port)
         if (earlier := seen.setdefault(key, download)) is not download:

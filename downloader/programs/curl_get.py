@@ -8,6 +8,7 @@ speak the version that was chosen, HTTP/2 falls back to HTTP/1.1: the document s
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import re
 import select
 import socket
@@ -354,7 +355,9 @@ class _Download:
         document, sock = self.document, self._socket
         if sock is not None and document.values["local_port"] is None:
             with contextlib.suppress(OSError):
-                document.values["local_ip"], document.values["local_port"] = sock.getsockname()[:2]
+                here, port = sock.getsockname()[:2]
+                if port and not ipaddress.ip_address(here).is_unspecified:  # else it found no route, and sent nothing
+                    document.values |= {"local_ip": here, "local_port": port}
         if sock is not None and self.over_udp:
             document.values["socket_drops"] = socket_drops(sock)
             size = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)

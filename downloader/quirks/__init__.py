@@ -45,7 +45,7 @@ class TrafficQuirk:
     """It changes settings that only the host itself has: `isolation = "host"`, no lab."""
     contacts_others: bool = False
     """Its client may contact other addresses than that of the target (redirects): only where rules of the place hold
-    back packets to what is not allowed, so not with `isolation = "host"`."""
+    back packets to what is not allowed, so not with `isolation = "host"`, and only if that is not everything."""
 
 
 _UNSCALED = 65_535

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import socket
 import subprocess
 import time
@@ -16,7 +17,7 @@ import trustme
 from aioquic.tls import Group
 
 from analysis.evidence.proof import QUIC_V1
-from core.domain import Failure, Outcome, Transport
+from core.domain import Failure, FailureCode, Outcome, Transport
 from core.errors import UsageError
 from downloader import clients
 from downloader.client import Client, ClientResult, DownloadRequest, with_setup
@@ -193,6 +194,21 @@ def test_nobody_answers(client: Client, caddy: Any) -> None:
         for other in waiting:
             other.close()
     assert (result.outcome, result.failure) == (Outcome.FAILED, Failure.CONNECT_TIMEOUT)
+    if client.transport is Transport.QUIC:  # its packets are in the capture
+        assert result.local_ip == "127.0.0.1" and result.local_port
+
+
+def test_without_a_route_there_is_no_client_port(client: Client, caddy: Any) -> None:
+    """Two downloads with one port would void their run, and a capture without packets of a port counts as lost."""
+    alone = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--net"]
+    if subprocess.run([*alone, "true"], check=False).returncode:
+        pytest.skip("this host allows no user namespaces")
+    command = [*alone, "--", *require(client), *client.arguments(ask(caddy))]  # where the loopback device is down
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    result = client.result(done.stdout)
+    assert (result.failure, result.failure_code) == (Failure.NETWORK_UNREACHABLE, FailureCode.NO_ROUTE)
+    assert (result.local_ip, result.local_port) == (None, None)
 
 
 def test_no_packet_to_an_address_outside(client: Client, caddy: Any) -> None:

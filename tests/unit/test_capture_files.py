@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import struct
 import sys
@@ -75,6 +76,28 @@ def test_captures_of_different_kinds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(PlaceError, match="captures of different kinds"):
         insert(into, few)
     assert into.read_bytes() == before
+
+
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+from downloader.execution.capture import insert
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    insert(*map(Path, sys.argv[1:]))
+except OSError as error:
+    print(error.errno)
+"""
+
+
+def test_a_disk_that_fills_meanwhile_leaves_no_half_of_a_capture(tmp_path: Path) -> None:
+    into, few = (tmp_path / name for name in (".a.part.pcap", ".a.long.part.pcap"))
+    write(into, [(n, 0, b"H" * 160) for n in range(1_000)])
+    write(few, [(500, 0, b"w" * 1200)], snap=65_535)
+    done = process.run([sys.executable, "-c", FULL_DISK, str(into), str(few)]).check(doing="merging")
+    assert done.stdout == f"{errno.EFBIG}\n"
+    assert sorted(tmp_path.iterdir()) == [few, into], "the two files, by which the attempt is counted"
 
 
 BUSY_TCPDUMP = """

@@ -313,6 +313,18 @@ def test_a_part_of_an_answer_tells_no_times() -> None:
         assert row.download.host_disturbance == HostDisturbance.CLIENT_LATE
 
 
+@pytest.mark.parametrize("coding", ["gzip", "br", "identity", None])
+def test_a_body_that_came_compressed_is_longer_than_what_was_sent(coding: str | None) -> None:
+    """wget2 (quirk `wget2`) offers compression, and counts what it has unpacked."""
+    headers = {"server": "x"} | ({} if coding is None else {"content-encoding": coding})
+    sent = connection(server=side(payload_bytes=1_000_000), response_bytes=1_000_000)
+    (row,) = inspect_run([download(body_bytes=5_000_000, response_headers=json.dumps(headers))], [sent])
+    is_proven = coding in ("gzip", "br")
+    assert row.download.treatment_ok is is_proven
+    assert row.download.treatment_reason == (None if is_proven else TreatmentReason.ACCOUNTS_DIFFER)
+    assert row.kpis is not None and (row.kpis["transfer"] is not None) is is_proven
+
+
 def quic(**changes: Any) -> Download:
     return download(**{"transport": "quic", "transport_detail": '{"version": "0x00000001"}', "alpn": "h3"} | changes)
 
@@ -418,7 +430,8 @@ def test_throughput_ends_before_close_notify_and_the_last_acknowledgements(trans
         protocol=transport,
         first_ns=start_ns,
         response_last_ns=start_ns + 1_000_000_000,
-        server=side(ip_bytes=1_000_000, last_data_ns=start_ns + 1_100_000_000),
+        response_ip_bytes=1_000_000,
+        server=side(ip_bytes=1_000_100, last_data_ns=start_ns + 1_100_000_000),
     )
     assert KPIS["mean_throughput"].compute(found) == pytest.approx(8)
 
@@ -464,3 +477,28 @@ def test_the_round_trip_time_of_a_slow_handshake_is_that_of_the_run() -> None:
     in_time = download(tls_s=0.022, tls_version="TLSv1.3")
     first, second = inspect_run([in_time, late], [tcp, quic])
     assert (first.download.slow_handshake, second.download.slow_handshake) == (False, True)
+
+
+def test_a_slow_handshake_is_told_by_round_trips_to_its_own_server() -> None:
+    """In the published order, with a look-up before each download, servers may be 10 ms and 60 ms away."""
+
+    def of(number: int, server_ip: str, rtt_s: float, transport: str = "tcp") -> tuple[Download, Connection]:
+        port, start_s = 40000 + number, START + 2 * number
+        start_ns, answer_ns = (round(at_s * 1e9) for at_s in (start_s, start_s + rtt_s))
+        times = {"connect_s": rtt_s, "tls_s": 2 * rtt_s, "started_at": start_s}
+        ns = {"first_ns": start_ns, "syn_ns": start_ns, "syn_ack_ns": answer_ns, "response_last_ns": start_ns + 10**9}
+        ns |= {"quic_client_initial_ns": start_ns, "quic_last_client_initial_ns": start_ns}
+        seen = {"server_ip": server_ip, "client_port": port, "quic_server_initial_ns": answer_ns, **ns}
+        told = {"server_ip": server_ip, "local_port": port, "tls_version": "TLSv1.3", **times}
+        row, joined = download(**told), connection(syn_ack_answers_first_syn=True, **seen)
+        return dataclasses.replace(row, transport=transport), dataclasses.replace(joined, protocol=transport)
+
+    near, far, again = of(0, "198.18.0.9", 0.01), of(1, "198.18.1.9", 0.06), of(2, "198.18.1.9", 0.06)
+
+    def slow(*pairs: tuple[Download, Connection]) -> list[bool | None]:
+        return [row.download.slow_handshake for row in inspect_run(*zip(*pairs, strict=True))]
+
+    assert slow(near, far, again) == [False, False, False]
+    alone = of(3, "198.18.2.9", 0.06, "quic")
+    assert slow(near, alone) == [False, None], "only its own round trip is known, and a server's delay is in it"
+    assert slow(near, alone, of(4, "198.18.2.9", 0.01)) == [False, True, False]

@@ -157,10 +157,21 @@ def test_the_host_itself_may_have_host_wide_settings() -> None:
 
 
 def test_clients_that_follow_redirects_need_a_namespace() -> None:
-    document = {**REAL, "published_quirks": ["wget2"], "isolation": "host"}
+    document = {**REAL, "published_quirks": ["wget2"], "isolation": "host", "allowed_prefixes": ["203.0.113.0/24"]}
     with pytest.raises(UsageError, match="follows redirects to any address"):
         from_document(document, Path("test.toml"))
     assert from_document({**document, "isolation": "netns"}, Path("test.toml")).published_quirks == ("wget2",)
+
+
+@pytest.mark.parametrize(
+    "prefixes", [None, ["0.0.0.0/0"], ["203.0.113.0/24", "::/0"], ["0.0.0.0/1", "128.0.0.0/2", "192.0.0.0/2"]]
+)
+def test_clients_that_follow_redirects_need_to_be_told_where_they_may_go(prefixes: list[str] | None) -> None:
+    """Or a server could lead them into the host's own network."""
+    document = {**REAL, "published_quirks": ["wget2"]} | ({} if prefixes is None else {"allowed_prefixes": prefixes})
+    with pytest.raises(UsageError, match="follows redirects to any address; leave wget2 out, or set isolation = "):
+        from_document(document, Path("test.toml"))
+    assert from_document({**document, "lab": "anrw"}, Path("test.toml")).published_quirks == ("wget2",)
 
 
 def test_every_quirk_tells_its_source_and_changes_something() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import itertools
 import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,11 +13,16 @@ from typing import Any, ClassVar
 
 import pytest
 
-from core.domain import Disturbance, Download, Target
+from core.domain import Disturbance, Download, Outcome, Target
+from core.reach import parse_prefixes
+from downloader.campaign.expected import IN_FLIGHT_BYTES, download_bytes, with_overhead
 from downloader.campaign.limits import Disk
 from downloader.campaign.plan import PlannedRun
+from downloader.client import ClientResult
 from downloader.control.reporter import PATIENCE_S, Reporter, VantageReport
-from downloader.execution import engine
+from downloader.execution import attempt, capture, engine
+from downloader.execution.calls import Resolution
+from downloader.execution.capture import Capture, Captured, part_names
 from downloader.execution.engine import Session, Worker
 from downloader.execution.journal import Ended, Journal
 from downloader.limits.captures import CaptureStore, CaptureTable
@@ -24,6 +31,7 @@ from downloader.schedule.schedule import Turns
 from downloader.schedule.slots import share
 from tests.campaigns import Silent
 from tests.unit.test_budget import campaign
+from tests.unit.test_capture_files import write
 from tests.unit.test_downloader_journal import LATE, download
 
 TARGETS = [Target(domain=f"d{n}.example", url=f"https://d{n}.example/f", size_bytes=1_000_000) for n in range(3)]
@@ -74,6 +82,10 @@ def bench(tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch) -
         check=lambda: None,
         limit_settings=lambda _: None,
         measuring=contextlib.nullcontext,
+        allowed_prefixes=parse_prefixes("198.18.0.0/15", where="test"),
+        nameservers=(),
+        apply=lambda _: None,
+        watch=lambda _: None,
     )
     plan = share(campaign(), TARGETS, ["A"], ["A"])
     runs = plan.runs("A")
@@ -88,7 +100,7 @@ def bench(tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch) -
         yield Bench(tmp_path, reporter.vantage_point("A"), journal, worker)
 
 
-def fail_once(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, error: Exception) -> None:
+def fail_once(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: Exception) -> None:
     """The method raises the error when it is called first."""
     errors, real = [error], getattr(owner, name)
 
@@ -124,6 +136,80 @@ def test_an_attempt_whose_end_could_not_be_journalled_is_settled_once_there_is_r
         (1, 5, True),
         (1, 5, True),
     ]
+
+
+class Tcpdump:
+    """One that has written some packets, and ended well."""
+
+    def __init__(self, path: Path, packets: int) -> None:
+        self.path = path
+        self._captured = Captured(packets=packets, received=packets, dropped=0)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(path, [(1, n, PACKET) for n in range(packets)])
+
+    def finish(self) -> Captured:
+        return self._captured
+
+    def close(self) -> None:
+        pass
+
+    abandon = close
+
+
+class Caller:
+    """Clients that have got a body of 1 MB, whatever the capture says."""
+
+    def __init__(self) -> None:
+        self._ports = itertools.count(40_000)
+
+    def resolve(self, *_: Any, **__: Any) -> Resolution:
+        return Resolution(addresses=("198.18.1.1",), cnames=(), dns_s=0.1, error=None)
+
+    def download(self, *_: Any) -> ClientResult:
+        whole = {"outcome": Outcome.OK, "failure": None, "failure_detail": None, "body_sha256": "a", "last_byte_s": 0.5}
+        return ClientResult(started_at=1.0, body_bytes=1_000_000, local_port=next(self._ports), **whole)  # type: ignore[arg-type]
+
+
+PACKET = b"\0" * 12 + b"\x08\x00\x45\x00" + (1_000).to_bytes(2, "big") + b"\0" * 100
+"""Ethernet with the beginning of an IPv4 packet of 1,000 bytes."""
+
+
+def capturing(monkeypatch: pytest.MonkeyPatch, packets: int) -> None:
+    """Attempts as they are, save that nobody is contacted: each of their two tcpdumps writes so many packets."""
+
+    def start(_: object, path: Path, **__: object) -> Capture:
+        headers, long_headers = (Tcpdump(part, packets) for part in part_names(path))
+        return Capture(path, headers, long_headers)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Capture, "start", start)
+    monkeypatch.setattr(engine, "Attempt", attempt.Attempt)
+    monkeypatch.setattr(engine, "Caller", lambda *_: contextlib.nullcontext(Caller()))
+    monkeypatch.setattr(engine, "SIGNAL_S", 0.0)
+
+
+def test_an_attempt_whose_capture_finds_no_room_counts_with_what_it_took(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capturing(monkeypatch, packets=10)
+    fail_once(monkeypatch, capture, "insert", OSError(errno.ENOSPC, "no space left"))
+    bench.worker.work()
+    plan = bench.worker.campaign
+    bodies = with_overhead(1_000_000) * len(plan.of(TARGETS[0]))
+    first, again, *_ = bench.journal.spent.entries()
+    in_flight = min(download_bytes(plan, TARGETS[0]), IN_FLIGHT_BYTES)
+    assert (first.attempt, first.ip_bytes, first.settled) == (1, bodies + in_flight, True)
+    assert (again.attempt, again.ip_bytes, again.settled) == (2, 20_000, True)
+    assert bench.journal.counts().recorded == bench.journal.counts().planned
+    assert not list(bench.folder.rglob(".*.part.pcap"))
+
+
+def test_a_body_proves_an_empty_capture_wrong(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its packets went by another interface than the one that was captured on: they count all the same."""
+    capturing(monkeypatch, packets=0)
+    bench.worker.work()
+    bodies = 1_000_000 * len(bench.worker.campaign.of(TARGETS[0]))
+    entries = list(bench.journal.spent.entries())
+    assert len(entries) == len(TARGETS) and all(entry.ip_bytes > bodies and entry.settled for entry in entries)
 
 
 def test_a_look_through_many_captures_gives_signs_of_life(
