@@ -211,6 +211,7 @@ def _host_place(campaign: Campaign, name: str, stack: ExitStack, let_cpus_sleep:
         nameservers=campaign.nameservers,
         uplink=campaign.uplink,
         ipv6=campaign.address_family == "ipv6",
+        either=campaign.address_family == "any",
         let_cpus_sleep=let_cpus_sleep,
     )
     stack.callback(place.close)

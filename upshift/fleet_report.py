@@ -17,10 +17,14 @@ from core.files.disk import size_text
 from core.untrusted import scrub
 from downloader.control.status import SCHEMA, SILENT_S, Status, headline, span
 from downloader.schedule.schedule import State
-from vantage.fleet.verdicts import HostVerdict
+from vantage.fleet.verdicts import HostVerdict, account_of
 
 HEADINGS = ("host", "state", "done", "planned", "per hour", "time left", "disk free", "last error")
 WORDS = {"host", "state", "last error"}
+
+GOES_ON_S = 300.0
+"""How long after it stopped or failed a campaign may go on by itself: the service starts one that failed again after
+60 s, and one that a host's shutdown stopped after the boot."""
 
 _UNREADABLE = "its answer cannot be read: provision it again, with the Upshift of this machine"
 
@@ -61,7 +65,7 @@ def require_all(verdicts: Mapping[str, HostVerdict], *, campaign: str | None = N
     faults = failed(verdicts)
     if not faults:
         return
-    if len(faults) == len(verdicts) and all(f"no campaign {campaign}" in fault for fault in faults.values()):
+    if all(_has_none(verdict, str(campaign)) for verdict in verdicts.values()):
         raise UsageError(
             f"no host has a campaign {campaign}",
             where="--campaign",
@@ -84,10 +88,24 @@ def cells(verdicts: Mapping[str, HostVerdict], now: float) -> terminal.Cells:
     return [HEADINGS, *(_row(host, verdict, now) for host, verdict in verdicts.items())]
 
 
-def ended(verdicts: Mapping[str, HostVerdict]) -> bool:
-    """Whether the campaign has ended on all hosts that answered."""
-    states = [_status(verdict.result) for verdict in verdicts.values() if verdict.fault is None]
-    return bool(states) and all(status is not None and status.ended for status in states)
+def ended(verdicts: Mapping[str, HostVerdict], campaign: str) -> bool:
+    """Whether the campaign has ended on all hosts that have it.
+
+    One that does not answer may still run it, or wait after its boot for the opt-outs that a watch hands over.
+    """
+    return all(_has_none(verdict, campaign) or _has_ended(verdict) for verdict in verdicts.values())
+
+
+def _has_none(verdict: HostVerdict, campaign: str) -> bool:
+    return not verdict.unreachable and f"no campaign {campaign}" in (verdict.fault or "")
+
+
+def _has_ended(verdict: HostVerdict) -> bool:
+    status = _status(verdict.result) if verdict.fault is None else None
+    if status is None or not status.ended:
+        return False
+    account = account_of(verdict.result)  # its own clock: ours may be another
+    return status.activity.state is State.DONE or account is None or account.now - status.written_at > GOES_ON_S
 
 
 def unconfirmed(verdicts: Mapping[str, HostVerdict], digest: str) -> list[str]:

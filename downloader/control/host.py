@@ -44,7 +44,7 @@ def announced(name: str, folder: Path, *, force: bool) -> Iterator[None]:
     Raises:
         PlaceError: another one runs, and neither of the two was forced.
     """
-    place = _end(folder.resolve()).replace("/", ":")
+    place = _quoted_end(folder.resolve()).replace("/", ":")
     words = (_KIND, str(os.getpid()), "force" if force else "alone", quote(name, safe="")[:_MOST_NAME], place)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mark:
         mark.bind("\0" + "/".join(words))
@@ -68,5 +68,13 @@ def others() -> list[RunningCampaign]:
     return running
 
 
-def _end(folder: Path) -> str:
+def told_end(folder: Path) -> str:
+    """The end of a folder's path as others are told it (`RunningCampaign.folder`).
+
+    A long one is cut as it is quoted, also within a character.
+    """
+    return unquote(_quoted_end(folder))
+
+
+def _quoted_end(folder: Path) -> str:
     return quote(str(folder))[-_MOST_FOLDER:]

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from core.errors import PlaceError, UsageError
 from core.files import description, disk
-from core.files.config import MOST_JSON_BYTES, parse_json, read_bytes
+from core.files.config import parse_json, read_bytes
 from core.files.disk import free_bytes, take_lock
 from core.files.journal import FILE_NAME, JournalReader, open_journals
 from downloader.control.status import FILE_NAME as STATUS
@@ -31,6 +31,9 @@ from downloader.execution.journal import Journal, another_plan
 FOLDER, DOCUMENT = "snapshot", "snapshot.json"
 
 SCHEMA = 1
+
+MOST_LIST_BYTES = 1 << 30
+"""Most bytes of a list of captures: a million of them have 240 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,11 +214,12 @@ def _described(folder: Path, path: Path, known: Mapping[str, Copied]) -> Copied:
 
 
 def _write(home: Path, snapshot: Snapshot) -> None:
-    own = [file for file in snapshot.files if file not in snapshot.captures]
-    sums = [f"{file.sha256}  {file.path.removeprefix(f'{FOLDER}/')}\n" for file in own]
+    captures, below = snapshot.captures, f"{FOLDER}/"
+    own = [file for file in snapshot.files if file.path.startswith(below)]
+    sums = [f"{file.sha256}  {file.path.removeprefix(below)}\n" for file in own]
     disk.write_text(home / "snapshot.sha256", "".join(sums))
-    disk.write_text(home / "captures.sha256", "".join(f"{file.sha256}  {file.path}\n" for file in snapshot.captures))
-    disk.write_text(home / "captures.list", "".join(f"{file.path}\n" for file in snapshot.captures))
+    disk.write_text(home / "captures.sha256", "".join(f"{file.sha256}  {file.path}\n" for file in captures))
+    disk.write_text(home / "captures.list", "".join(f"{file.path}\n" for file in captures))
     disk.write_json(home / DOCUMENT, asdict(snapshot))
 
 
@@ -229,7 +233,7 @@ def _earlier(folder: Path) -> list[Copied]:
 
 
 def _read(path: Path, sha256: str | None = None) -> list[Copied]:
-    content = read_bytes(path, most_bytes=MOST_JSON_BYTES)
+    content = read_bytes(path, most_bytes=MOST_LIST_BYTES)
     if sha256 not in (None, hashlib.sha256(content).hexdigest()):
         raise UsageError("this snapshot is another than was verified", where=str(path), remedy="copy it again")
     document = parse_json(content.decode(errors="replace"), where=str(path), remedy="take another snapshot")

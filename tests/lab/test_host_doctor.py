@@ -62,7 +62,8 @@ def test_a_campaign_has_a_verdict_of_its_own(tmp_path: Path) -> None:
     against = {f["name"] for f in document["findings"] if f["campaign"] and f["status"] != "ok"}
     assert {"client ceilings", "uplink"} <= against  # nothing is calibrated, and there is no such interface
     assert done.returncode == 1 and document["campaign_can_run"] is False
-    assert document["uplink"] == {"fault": document["uplink"]["fault"], "name": None, "addresses": []}
+    nothing = {"fault": document["uplink"]["fault"], "name": None, "addresses": [], "ipv6": None}
+    assert document["uplink"] == nothing
     people = run_doctor(tmp_path, "--quick", "--for", "campaign", "--uplink", "lo")
     assert people.returncode == 1 and "No campaign should run here: fix client ceilings" in people.stdout
 

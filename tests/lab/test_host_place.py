@@ -273,6 +273,46 @@ def test_what_the_host_forwarded_before_it_forwards_still(world: World) -> None:
         world.sh("host", "sysctl -qw net.ipv4.conf.all.forwarding=0")
 
 
+def test_forwarding_that_another_program_switches_off_ends_the_campaign(world: World) -> None:
+    """Every download failed from then on, and was recorded so."""
+    printed = world.host("""
+        flag = Path("/proc/sys/net/ipv4/conf/eth0/forwarding")
+        for _ in range(2):
+            with place() as here:
+                here.check()
+                print(python(here, GET, "http://198.18.1.1:8080/").stdout.strip())
+                flag.write_text("0")
+                try:
+                    here.check()
+                except UpshiftError as error:
+                    print(type(error).__name__, error.sentence())
+        """)
+    said = "PlaceError another program has switched net/ipv4/conf/eth0/forwarding off; run the same command again"
+    assert printed.splitlines() == ["3000000", said] * 2
+
+
+@pytest.mark.parametrize(("before", "after"), [("0", "1"), ("1", "0")])
+def test_what_somebody_else_has_switched_on_since_stays_on(world: World, before: str, after: str) -> None:
+    """Docker does so when it starts, and its containers had no answers after the campaign. Where it was on already,
+    somebody had switched this one interface off."""
+    try:
+        printed = world.host(f"""
+            switch, flag = (Path(f"/proc/sys/net/ipv4/conf/{{name}}/forwarding") for name in ("all", "eth0"))
+            switch.write_text("{before}")
+            flag.write_text("0")
+            first, second = place(), place()
+            switch.write_text("1")
+            third = place()
+            for here in (first, second, third):
+                print(python(here, GET, "http://198.18.1.1:8080/").stdout.strip())
+                here.close()
+            print(flag.read_text().strip())
+            """)
+    finally:
+        world.sh("host", "sysctl -qw net.ipv4.conf.all.forwarding=1 net.ipv4.conf.all.forwarding=0")
+    assert printed.split() == ["3000000"] * 3 + [after]
+
+
 def test_ipv6_where_the_host_can_forward_it(world: World) -> None:
     if not Path("/proc/sys/net/ipv6/conf/all/force_forwarding").exists():
         pytest.skip("this kernel has no force_forwarding (Linux 6.17)")
@@ -342,6 +382,28 @@ def test_a_host_without_ipv6_is_refused_where_servers_are_contacted_over_it(worl
         "a network namespace of this host (the interface eth0 has no global IPv6 address); use isolation host, or IPv4"
     )
     assert without == [f"IPv6 would not leave {netns}"] * 2 + [no_route] * 2
+
+
+def test_captures_are_taken_where_the_measured_family_leaves(world: World) -> None:
+    """IPv6 by a tunnel: captures on IPv4's uplink were empty."""
+    world.sh("host", "ip address add fd00:198:18:2::1/64 dev eth1 nodad")
+    world.sh("host", "ip -6 route replace default via fd00:198:18:2::2 dev eth1")
+    try:
+        printed = world.host("""
+            from contextlib import ExitStack
+            from downloader.campaign.campaign import from_document
+            from upshift.campaign import _host_place
+            os.environ["UPSHIFT_ALLOWED_PREFIXES"] = ",".join(map(str, LAB_PREFIXES))
+            fields = {"name": "x", "targets": "t.csv", "contact": "a@upshift.test", "isolation": "host"}
+            for family in ("ipv4", "ipv6", "any"):
+                with ExitStack() as stack:
+                    campaign = from_document({**fields, "address_family": family}, Path("c.toml"))
+                    print(_host_place(campaign, "MUC", stack, True)["MUC"].interface)
+            """)
+    finally:
+        world.sh("host", "ip -6 route replace default via fd00:198:18::1 dev eth0")
+        world.sh("host", "ip address del fd00:198:18:2::1/64 dev eth1")
+    assert printed.split() == ["eth0", "eth1", "any"]
 
 
 def test_two_places_share_what_the_host_needs(world: World) -> None:

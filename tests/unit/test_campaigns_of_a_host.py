@@ -23,7 +23,7 @@ from downloader.control.status import read_status
 from downloader.execution.journal import Journal
 from downloader.execution.run import _note_beside
 from downloader.schedule.schedule import State
-from vantage.fleet.examined import campaigns_beside
+from upshift.commands.fleet_hosts import beside
 
 CAMPAIGN = """
 import sys
@@ -72,10 +72,26 @@ def test_the_second_is_refused_with_the_name_of_the_first(
     with host.announced("second", tmp_path, force=True):
         assert len(mine()) == 1
     document = {"campaigns": [{"name": other.name, "folder": other.folder} for other in mine()]}
-    assert campaigns_beside(document, "week") == ["wéek/1"] and campaigns_beside(document, "wéek 1") == []
+    assert beside(document, "week") == ["wéek/1"] and beside(document, "wéek 1") == []
     process.kill()
     process.wait()
     assert mine() == []
+
+
+@pytest.mark.parametrize("name", ["week1", "w" * 31, "w" * 32, "w" * 100, "wéek" * 8, "é" * 5, "é" * 100])
+@pytest.mark.parametrize("root", ["/var/lib/upshift", "/ä/öü"])
+def test_a_hosts_own_campaign_is_not_another_however_long_its_name(
+    monkeypatch: pytest.MonkeyPatch, name: str, root: str
+) -> None:
+    """Hosts tell 40 characters of the folder, so a host that ran a campaign with a long name was left out of it."""
+    monkeypatch.setattr(host, "_KIND", f"upshift-{os.getpid()}")
+    with host.announced(name, Path(root, name, "results"), force=False):
+        monkeypatch.setattr(os, "getpid", lambda: 1)  # as another process sees it
+        [running] = host.others()
+        document = {"campaigns": [{"name": running.name, "folder": running.folder}]}
+        assert beside(document, name) == []
+        assert len(beside(document, f"{name}b")) == 1
+        monkeypatch.undo()
 
 
 def test_status_and_environment_say_who_ran_beside_it(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from core.files.disk import folder_lock
 from tests.command import upshift
-from upshift import cli
+from upshift import cli, demo
 from vantage.lab.control import NODE_VARIABLE
 
 STAGES = ("crawler", "cdn_mapping", "survey", "downloader", "analysis", "vantage")
@@ -89,6 +90,18 @@ def test_the_shell_completes(typed: str, offered: str) -> None:
     argv = [sys.executable, "-m", "upshift"]
     done = subprocess.run(argv, env=os.environ | environment, capture_output=True, text=True, timeout=60, check=False)
     assert offered in done.stdout.split(), done.stderr
+
+
+def test_a_demo_that_runs_keeps_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "run_demo", lambda *_, **__: pytest.fail("it has begun"))
+    out = tmp_path / "the demo"
+    (out / "vantage/MUC").mkdir(parents=True)
+    (out / demo.MARK).touch()
+    with folder_lock(out):
+        done = upshift("demo", "--fresh", "--out", out)
+    said = f"{out}: a demo is running in this folder; stop it: upshift stop '{out}'"
+    assert (done.returncode, done.stderr.strip()) == (75, f"upshift: {said}")
+    assert (out / "vantage/MUC").is_dir()
 
 
 @pytest.mark.parametrize(

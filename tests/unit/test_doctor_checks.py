@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -186,3 +187,46 @@ def test_a_folder_of_a_user_who_is_gone_is_one_sentence(tmp_path: Path, monkeypa
     assert state_folder.service_user() is None
     with pytest.raises(LabError, match="belongs to another user; set UPSHIFT_STATE_DIR to a folder that you own"):
         state_folder.state_directory()
+
+
+@pytest.mark.parametrize("runtime", [None, "session"])
+def test_root_has_one_folder_however_it_logged_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: str | None
+) -> None:
+    """By SSH it has XDG_RUNTIME_DIR, by sudo it has none: two campaigns would not have known of each other."""
+    monkeypatch.delenv("UPSHIFT_STATE_DIR", raising=False)
+    monkeypatch.setattr(state_folder, "ROOTS", tmp_path / "run" / "upshift")
+    (tmp_path / "run").mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    if runtime:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / runtime))
+    try:
+        folder = str(state_folder.state_directory())
+    except LabError as error:  # an ordinary user makes no folder of root's
+        folder = str(error.where)
+    assert folder == str(tmp_path / "run" / "upshift")
+
+
+def test_root_of_a_user_namespace_alone_keeps_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UPSHIFT_STATE_DIR", raising=False)
+    monkeypatch.setattr(state_folder, "ROOTS", tmp_path / "run" / "upshift")  # there is no such run to write to
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "session"))
+    assert state_folder.state_directory() == tmp_path / "session" / "upshift"
+    assert state_folder.service_user() is None
+
+
+def test_root_on_a_host_of_a_fleet_is_told_whose_folder_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of root's own would lead to campaigns that do not know of those of the fleet."""
+    own = tmp_path / "upshift"
+    own.mkdir()
+    if os.geteuid() == 0:
+        os.chown(own, 65_534, -1)
+    user = pwd.getpwuid(own.stat().st_uid)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(state_folder, "ROOTS", own)
+    monkeypatch.delenv("UPSHIFT_STATE_DIR", raising=False)
+    with pytest.raises(LabError) as caught:
+        state_folder.state_directory()
+    assert f"belongs to {user.pw_name}, the user of its fleet's campaigns" in caught.value.sentence()
+    assert "leave campaigns on this host to its fleet; for a lab set UPSHIFT_STATE_DIR" in caught.value.sentence()

@@ -131,6 +131,15 @@ def test_the_gate_before_a_run() -> None:
     }
     assert lacks(documents, hosts, "netns") == {"a": ["NAT: so"], "b": ["time of day: so"], "c": []}
     assert lacks(documents, hosts, "host")["a"] == []
+    without_ipv4 = answer(("uplink", "warn"))
+    without_ipv4["uplink"]["ipv6"] = "eth0"
+    for isolation, ipv6, against in (
+        ("host", True, []),
+        ("host", False, ["uplink: so"]),
+        ("netns", True, ["uplink: so"]),
+    ):
+        assert lacks({"a": without_ipv4}, hosts, isolation, ipv6=ipv6) == {"a": against}
+    assert lacks({"a": answer(("uplink", "warn"))}, hosts, "host", ipv6=True) == {"a": ["uplink: so"]}
     finding = {"name": "client ceilings", "status": "warn", "says": "not known", "campaign": True}
     remedy = {**finding, "remedy": "run: upshift doctor --calibrate"}
     said = "client ceilings: not known (run: upshift fleet doctor --calibrate)"
@@ -232,7 +241,7 @@ def test_the_table_of_states() -> None:
     assert c[1].startswith("silent for 1 min") and "its process is gone" in c[1]
     assert "cannot be read" in d[1]
     assert {len(row) for row in (head, a, b, c, d)} == {8}
-    assert not fleet_report.ended(found)
+    assert not fleet_report.ended(found, "x")
 
 
 def test_a_hosts_clock_decides_whether_it_is_silent() -> None:
@@ -242,10 +251,23 @@ def test_a_hosts_clock_decides_whether_it_is_silent() -> None:
 
 
 def test_a_watch_ends_with_the_campaign() -> None:
-    done = HostVerdict(fault=None, result=state(activity={**state()["activity"], "state": "done"}))
+    """Until then hosts need it: one that boots waits for the opt-outs that the watch hands over."""
+
+    def at(name: str, age_s: float) -> HostVerdict:
+        now = 1000.0 + age_s  # by the host's clock, which may be years from ours
+        clock = {"began": now, "now": now, "synchronised": True, "max_error_s": 0.1}
+        return HostVerdict(fault=None, result=state(activity={**state()["activity"], "state": name}, clock=clock))
+
+    done, runs = at("done", 0.0), at("running", 1.0)
     away = HostVerdict(fault="unreachable: refused", unreachable=True)
-    assert fleet_report.ended({"a": done, "b": away})  # nothing more is to be learnt from b
-    assert not fleet_report.ended({"b": away})
+    none = HostVerdict(fault="b has no campaign x")
+    broken = HostVerdict(fault="b: sudo asks for a password")
+    assert fleet_report.ended({"a": done}, "x") and fleet_report.ended({"a": done, "b": none}, "x")
+    for other in (runs, away, broken, at("failed", 61.0), at("stopped", 299.0), HostVerdict(fault=None, result={})):
+        assert not fleet_report.ended({"a": done, "b": other}, "x"), other
+    for name in ("failed", "stopped"):
+        assert fleet_report.ended({"a": done, "b": at(name, 301.0)}, "x")
+    assert not fleet_report.ended({"b": away}, "x")
 
 
 CAMPAIGN = """
@@ -341,7 +363,8 @@ def test_a_campaign_that_does_not_fit_the_fleet(tmp_path: Path, hosts: str, slot
 
 def test_a_quirk_that_mounts_is_refused_where_units_may_not(tmp_path: Path) -> None:
     path = campaign(tmp_path)
-    path.write_text('order = "published"\npublished_quirks = ["wget2"]\n' + path.read_text())
+    own = 'order = "published"\npublished_quirks = ["wget2"]\nallowed_prefixes = ["198.18.0.0/15"]\n'
+    path.write_text(own + path.read_text())
     with pytest.raises(
         UsageError, match="the quirk wget2 mounts its name servers, which the service on a host may not"
     ):
@@ -450,7 +473,7 @@ def test_a_table_is_made_of_whatever_a_host_answers(data: st.DataObject, value: 
     _, row, other = fleet_report.cells(found, now=1030.0)
     assert all(cell.isprintable() and len(cell) <= 300 for cell in row) and len(row) == len(other) == 8
     assert other[1] == "running (www.a.example)"
-    fleet_report.ended(found)
+    fleet_report.ended(found, "x")
 
 
 @settings(max_examples=examples(20))

@@ -11,8 +11,10 @@ import pytest
 from core.domain import RouteAttribute, Sysctl
 from core.errors import PlaceError, ReachError
 from core.reach import ANYWHERE, parse_prefixes
+from vantage.host import network
 from vantage.host.network import (
     POOLS,
+    capture_interface,
     choose_link,
     default_interface,
     forward_blockers,
@@ -35,6 +37,32 @@ def test_the_uplink_is_that_of_the_preferred_default_route() -> None:
     ]
     assert default_interface(routes) == "eth0"
     assert default_interface([]) is None
+
+
+@pytest.mark.parametrize(
+    ("ipv4", "ipv6", "found"),
+    [
+        (["eth0"], ["he-ipv6"], {(4,): "eth0", (6,): "he-ipv6", (4, 6): "any"}),
+        (["eth0"], ["eth0"], {(4,): "eth0", (6,): "eth0", (4, 6): "eth0"}),
+        ([], ["eth0"], {(4,): "any", (6,): "eth0", (4, 6): "eth0"}),
+        ([None], ["eth0"], {(4,): "any", (6,): "eth0", (4, 6): "any"}),
+        ([], [], {(4,): "any", (6,): "any", (4, 6): "any"}),
+    ],
+)
+def test_captures_are_taken_where_the_measured_family_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+    ipv4: list[str | None],
+    ipv6: list[str | None],
+    found: dict[tuple[int, ...], str],
+) -> None:
+    """Captures of IPv6 by a tunnel were empty: they were taken on IPv4's uplink. A route with several hops has none of
+    its own."""
+    routes = {"-4": ipv4, "-6": ipv6}
+    listed = {
+        family: [{"dst": "default"} | ({"dev": name} if name else {}) for name in routes[family]] for family in routes
+    }
+    monkeypatch.setattr(network, "read_json", lambda argv: listed[argv[2]])
+    assert {versions: capture_interface(*versions) for versions in found} == found
 
 
 def test_an_uplink_counts_global_addresses_only() -> None:

@@ -44,7 +44,7 @@ def test_only_resets_from_these_ports_are_dropped() -> None:
 
 @pytest.mark.parametrize(
     ("interface", "said"),
-    [("nothing0", "no network interface named 'nothing0'"), ("any", "this host has no default route, so the uplink")],
+    [("nothing0", "no network interface named 'nothing0'"), ("any", "this host has no default IPv4 route, so")],
 )
 def test_an_interface_that_is_not_there_is_named(interface: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def ip(argv: tuple[str, ...]) -> Completed:

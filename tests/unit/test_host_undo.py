@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from core.errors import PlaceError
 from core.system.process import start_time_ticks
 from vantage.host import undo
 from vantage.host.undo import UndoPlan, UndoStep
+from vantage.linux import sysctls
 from vantage.linux.namespace import parse_route
 
 US = (os.getpid(), start_time_ticks(os.getpid()) or 0)
@@ -102,6 +104,35 @@ def test_a_shared_setting_waits_for_the_last_place(tmp_path: Path, monkeypatch: 
     undo.write_plan(tmp_path, second)
     assert undo.undo(tmp_path, first) == () and done == []
     assert undo.undo(tmp_path, second) == () and done == [shared]
+
+
+@pytest.mark.parametrize(("before", "now", "left"), [("0", "1", "1"), ("0", "0", "0"), ("1", "1", "0")])
+def test_a_flag_that_somebody_has_switched_on_for_all_since_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, now: str, left: str
+) -> None:
+    monkeypatch.setattr(sysctls, "ROOT", tmp_path)
+    flag, switch = (f"net/ipv4/conf/{name}/forwarding" for name in ("eth0.7", "all"))
+    for name in (flag, switch):
+        sysctls.path_of(name).parent.mkdir(parents=True)
+    sysctls.write(switch, before)
+    features: list[str] = []
+    monkeypatch.setattr(undo, "set_features", lambda name, _: features.append(name))
+    shared = {"shared": True, "switch": undo.switch_if_off(flag)}
+    sysctls.write(flag, "1")
+    sysctls.write(switch, now)
+    undo.undo_step(UndoStep(kind="sysctl", name=flag, value="0", **shared))  # type: ignore[arg-type]
+    undo.undo_step(UndoStep(kind="feature", name="eth0.7", value="rx-lro", **shared))  # type: ignore[arg-type]
+    assert sysctls.read(flag) == left
+    assert features == ([] if left == "1" else ["eth0.7"])
+
+
+def test_a_plan_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    undo.write_plan(tmp_path, plan(steps=(UndoStep(kind="sysctl", name="a/b", value="1", shared=True),)))
+    path = undo.plan_path(tmp_path, "aa")
+    document = json.loads(path.read_text())
+    del document["steps"][0]["switch"]
+    path.write_text(json.dumps(document))
+    assert undo.plans(tmp_path)[0].steps[0].switch == ""
 
 
 def test_what_cannot_be_undone_stays_noted_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

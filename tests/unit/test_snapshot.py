@@ -206,6 +206,32 @@ def test_a_foreign_file_removes_nothing(folder: Path) -> None:
         snapshot.free(folder, folder / "listed.json")
 
 
+def test_the_list_of_a_long_campaign_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond 32 MiB, about 141,000 captures, all were hashed again each time, and none was ever freed."""
+    taken = snapshot.take(folder)
+    path = folder / "snapshot" / "snapshot.json"
+    with path.open("a") as handle:
+        handle.write(" " * (33 << 20))
+    monkeypatch.setattr(hashlib, "file_digest", lambda *_: pytest.fail("hashed again"))
+    assert snapshot._earlier(folder) == list(taken.files)
+    assert snapshot.free(folder, path).captures > 0
+
+
+def test_the_files_of_a_list_are_told_apart_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file was looked for among all captures, so the time of a list grew with its square."""
+
+    def copied(path: str) -> snapshot.Copied:
+        return snapshot.Copied(path=path, bytes=1, sha256="ab" * 32, modified_ns=1)
+
+    files = copied("snapshot/vantage/A/journal.sqlite"), *(copied(f"vantage/A/captures/{n}.pcap") for n in range(200))
+    told: list[int] = []
+    monkeypatch.setattr(snapshot.Snapshot, "captures", property(lambda one: told.append(1) or one.files[1:]))
+    snapshot._write(tmp_path, snapshot.Snapshot(schema=1, plan_sha256=None, files=files))
+    assert len(told) == 1
+    assert (tmp_path / "snapshot.sha256").read_text() == f"{'ab' * 32}  vantage/A/journal.sqlite\n"
+    assert len((tmp_path / "captures.list").read_text().splitlines()) == 200
+
+
 def test_one_at_a_time_and_no_campaign(folder: Path, tmp_path: Path) -> None:
     with snapshot._only_one(folder), pytest.raises(PlaceError, match="another snapshot"):
         snapshot.take(folder)

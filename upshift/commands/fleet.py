@@ -23,12 +23,13 @@ from upshift.commands.fleet_hosts import (
     AsJson,
     Name,
     app,
+    beside,
     examine,
     hand_over,
     on_hosts,
     play,
 )
-from vantage.fleet.examined import campaigns_beside, clock_faults
+from vantage.fleet.examined import clock_faults
 from vantage.fleet.inventory import Fleet
 from vantage.fleet.verdicts import HostVerdict
 
@@ -66,8 +67,9 @@ def run(
     opt_outs, own_lists = _opt_outs(fleet), fleet_plan.own_block_lists(plan.campaign)
     known = play("status", fleet, {"campaign_name": name}, as_json=json)
     others = _of_other_plans(known, plan, name)
-    ready = examine(fleet, plan.campaign.isolation, calibrate=False, as_json=json, campaign=name)
-    beside = any(campaigns_beside(verdict.result or {}, name) for verdict in ready.values())
+    ipv6 = plan.campaign.address_family == "ipv6"
+    ready = examine(fleet, plan.campaign.isolation, calibrate=False, as_json=json, campaign=name, ipv6=ipv6)
+    has_others = any(beside(verdict.result or {}, name) for verdict in ready.values())
     if force:
         ready = {host: _overridden(host, verdict) for host, verdict in ready.items()}
     ready |= {host: replace(ready[host], fault=fault) for host, fault in others.items()}
@@ -87,7 +89,7 @@ def run(
         "campaign_own_block_lists": own_lists,
         "campaign_plan_sha256": plan.digest,
         "campaign_collected": str(Path(into) / name) if (into := fleet.shared("collect_into")) else "",
-        "campaign_beside": force and beside,
+        "campaign_beside": force and has_others,
     }
     started = play("run", replace(fleet, selected=able), variables, as_json=json) if able else {}
     verdicts = ready | started
@@ -118,12 +120,15 @@ def status(
         _look_after(fleet, name, states, named, mend=watch)
         return states
 
+    def ended(states: Mapping[str, HostVerdict]) -> bool:
+        return fleet_report.ended(states, name)
+
     states = look()
     if watch and not json and sys.stdout.isatty():
-        states = terminal.watch(states, look, picture=_table, ended=fleet_report.ended, every_s=_REFRESH_S)
+        states = terminal.watch(states, look, picture=_table, ended=ended, every_s=_REFRESH_S)
     else:
         _show(states, as_json=json)
-        while watch and not fleet_report.ended(states):
+        while watch and not ended(states):
             time.sleep(_REFRESH_S)
             states = look()
             _show(states, as_json=json)

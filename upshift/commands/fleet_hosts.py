@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +15,7 @@ from core.options import as_command, command_group, own_parameters, parameters_o
 from core.outreach import opt_out
 from core.terminal import show_progress as progress_display
 from core.untrusted import scrub
+from downloader.control.host import told_end
 from upshift import fleet_report
 from vantage.fleet import runs
 from vantage.fleet.examined import campaigns_beside, clock_faults, lacks
@@ -210,26 +211,33 @@ def hand_over(fleet: Fleet, opt_outs: Path, *, as_json: bool | None) -> dict[str
 
 
 def examine(
-    fleet: Fleet, isolation: str, *, calibrate: bool, as_json: bool, campaign: str = ""
+    fleet: Fleet, isolation: str, *, calibrate: bool, as_json: bool, campaign: str = "", ipv6: bool = False
 ) -> dict[str, HostVerdict]:
     """The doctor's verdict on each selected host: what speaks against a campaign there is its fault.
 
     Args:
         campaign: the one that is to run, so that others on a host speak against it; empty: any may.
+        ipv6: it contacts servers over IPv6 alone.
     """
     verdicts = play("doctor", fleet, {"doctor_calibrate": calibrate}, as_json=as_json)
     documents = {name: verdict.result for name, verdict in verdicts.items() if verdict.result is not None}
-    against = lacks(documents, fleet.hosts, isolation)
+    against = lacks(documents, fleet.hosts, isolation, ipv6=ipv6)
     for name, clause in clock_faults(verdicts, fleet.hosts).items():
         against[name].append(clause)
     for name, document in documents.items() if campaign else ():
-        against[name] += [f"the campaign {other} runs there" for other in campaigns_beside(document, campaign)]
+        against[name] += [f"the campaign {other} runs there" for other in beside(document, campaign)]
     return {
         name: replace(verdict, fault=scrub("; ".join(against[name]), most=_MOST_AGAINST))
         if against.get(name) and not verdict.fault
         else verdict
         for name, verdict in verdicts.items()
     }
+
+
+def beside(document: Mapping[str, Any], campaign: str) -> list[str]:
+    """Names of the other campaigns that run on a host, by its doctor's answer."""
+    # Of the path, only what it ends with: the folder of all results may be a link.
+    return campaigns_beside(document, told_end(Path("/", campaign, "results")))
 
 
 def _ask(

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core import terminal as progress_display
-from core.errors import AskedToStopError, IncompleteError, UnusableError, UsageError
+from core.errors import AskedToStopError, IncompleteError, PlaceError, UnusableError, UsageError
+from core.files.disk import is_running
 from core.options import with_options
 from core.system import signals
 from upshift.commands.inspect import require_evidence
@@ -143,6 +144,9 @@ def demo(
                 where=str(out),
                 remedy="use another --out",
             )
+        if is_running(out):
+            remedy = f"stop it: {shlex.join(['upshift', 'stop', str(out)])}"
+            raise PlaceError("a demo is running in this folder", where=str(out), remedy=remedy)
         shutil.rmtree(out)
 
     def say(line: str) -> None:

@@ -41,6 +41,8 @@ class UplinkFacts:
     """Interface."""
     addresses: tuple[str, ...]
     """Its global addresses."""
+    ipv6: str | None = None
+    """Interface of the default route over IPv6, if it may be the uplink: `isolation = "host"` needs no IPv4 for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from core.system.this_host import read_clock
 from core.untrusted import last_line
 from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ServerFacts, UplinkFacts
 from vantage.host import undo
-from vantage.host.network import choose_link, find_uplink, host_table
+from vantage.host.network import choose_link, default_interface, default_routes, find_uplink, host_table
 from vantage.host.place import NET_ADMIN, SYS_ADMIN, may
 from vantage.linux import cpu, sysctls
 from vantage.linux import environment as host_environment
@@ -140,11 +140,14 @@ def _time_of_day() -> str | None:
 
 
 def _uplink(wanted: str | None) -> UplinkFacts:
+    by_ipv6 = default_interface(default_routes(6))
+    ipv6 = by_ipv6 if wanted in (None, by_ipv6) else None
     try:
         uplink = find_uplink(wanted)
     except PlaceError as error:
-        return UplinkFacts(fault=f"{error.what}; {error.remedy or 'see: ip route'}", name=None, addresses=())
-    return UplinkFacts(fault=None, name=uplink.name, addresses=uplink.addresses)
+        fault = f"{error.what}; {error.remedy or 'see: ip route'}"
+        return UplinkFacts(fault=fault, name=None, addresses=(), ipv6=ipv6)
+    return UplinkFacts(fault=None, name=uplink.name, addresses=uplink.addresses, ipv6=ipv6)
 
 
 def _words(name: str) -> tuple[str, ...]:

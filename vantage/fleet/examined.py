@@ -14,7 +14,7 @@ from core.untrusted import is_address, scrub
 from vantage.fleet.inventory import Host
 from vantage.fleet.verdicts import MOST_CHARACTERS, Account, HostVerdict, Interval, account_of
 
-_CLOCK, _NAT = "time of day", "NAT"
+_CLOCK, _NAT, _UPLINK = "time of day", "NAT", "uplink"
 """Findings that some fleets do without."""
 
 _ANYBODYS = tuple(map(ipaddress.ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")))
@@ -23,19 +23,20 @@ _UNREADABLE = "its doctor's answer cannot be read: provision it again, with the 
 
 
 def lacks(
-    documents: Mapping[str, Mapping[str, Any]], hosts: Mapping[str, Host], isolation: str
+    documents: Mapping[str, Mapping[str, Any]], hosts: Mapping[str, Host], isolation: str, *, ipv6: bool = False
 ) -> dict[str, list[str]]:
     """Host -> why no campaign should run there, as clauses; empty for a host that is ready.
 
     Args:
         documents: host -> its doctor's answer.
         isolation: of the campaign; only `netns` needs address translation.
+        ipv6: it contacts servers over IPv6 alone; only `netns` needs an IPv4 address then.
     """
     against: dict[str, list[str]] = {}
     holders: dict[tuple[str, str], list[str]] = {}
     for name, document in documents.items():
         try:
-            against[name] = _findings(document, hosts[name], isolation)
+            against[name] = _findings(document, hosts[name], isolation, ipv6=ipv6)
             addresses = {scrub(address) for address in (document.get("uplink") or {}).get("addresses", ())}
         except (AttributeError, KeyError, TypeError):  # it is the host's, so it may be anything
             against[name], addresses = [_UNREADABLE], set()
@@ -56,9 +57,12 @@ def _is_anybodys(address: str) -> bool:
     return is_address(address) and is_allowed(address, _ANYBODYS)
 
 
-def campaigns_beside(document: Mapping[str, Any], campaign: str) -> list[str]:
-    """Names of the campaigns that run on a host, without this one, by its doctor's answer."""
-    own = f"/{campaign}/results"
+def campaigns_beside(document: Mapping[str, Any], own: str) -> list[str]:
+    """Names of the campaigns that run on a host, without our own, by its doctor's answer.
+
+    Args:
+        own: the end of the path of its results on hosts, as they tell it.
+    """
     others = document.get("campaigns", ())
     try:
         return [scrub(str(other["name"])) for other in others if not str(other["folder"]).endswith(own)]
@@ -66,12 +70,14 @@ def campaigns_beside(document: Mapping[str, Any], campaign: str) -> list[str]:
         return []
 
 
-def _findings(document: Mapping[str, Any], host: Host, isolation: str) -> list[str]:
+def _findings(document: Mapping[str, Any], host: Host, isolation: str, *, ipv6: bool) -> list[str]:
     unneeded = set()
     if host.trusted_clock:
         unneeded.add(_CLOCK)
     if isolation == "host":
         unneeded.add(_NAT)
+        if ipv6 and (document.get("uplink") or {}).get("ipv6"):
+            unneeded.add(_UPLINK)
     return [
         _clause(finding)
         for finding in document.get("findings", ())

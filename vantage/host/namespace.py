@@ -6,7 +6,8 @@ On the host it adds one interface and one nftables table, both ours, and sets on
 (`net.ipv4.conf.UPLINK.forwarding`, and for IPv6 `force_forwarding`), because the kernel forwards a packet only if the
 interface *on which it arrives* forwards (net/ipv4/route.c, ip_route_input_slow: IN_DEV_FORWARD), and answers arrive
 on the uplink. Where we had to set it, our table drops everything else that the uplink would forward now. Forwarding
-switches LRO off (net/core/dev.c, dev_disable_lro); it is switched on again at the end.
+switches LRO off (net/core/dev.c, dev_disable_lro); it is switched on again at the end. Another program may switch
+forwarding off meanwhile: `CampaignNamespace.check` looks.
 """
 
 from __future__ import annotations
@@ -39,13 +40,16 @@ from vantage.host.network import (
     read_json,
     used_prefixes,
 )
-from vantage.host.undo import UndoStep
+from vantage.host.undo import UndoStep, switch_if_off
 from vantage.host.undo_log import UndoLog
 from vantage.linux import sysctls
 from vantage.linux.offloads import features, set_features, wire_features
 
 INTERFACE = "upshift0"
 """The interface inside the namespace."""
+
+ALL_IPV6 = "net/ipv6/conf/all/forwarding"
+"""The switch by which all interfaces forward IPv6."""
 
 
 class CampaignNamespace:
@@ -68,6 +72,7 @@ class CampaignNamespace:
         self.refused: dict[str, str] = {}
         self._outer = f"{INTERFACE_PREFIX}{undo_log.ident}"
         self._descriptor = -1
+        self._forwarding: tuple[str, ...] = ()
         link = choose_link(used_prefixes(), ipv6=ipv6, rng=random.SystemRandom())
         try:
             self._join_host(link, allowed)
@@ -102,6 +107,14 @@ class CampaignNamespace:
             int(entry["counter"]["packets"]) for entry in json.loads(done.stdout)["nftables"] if "counter" in entry
         )
 
+    def check(self) -> None:
+        """Raises PlaceError if another program has switched off what the namespace's packets need: no download gets an
+        answer then, whatever its server does. Nothing is said once the namespace is closed: our guardian does the same.
+        """
+        off = next((flag for flag in self._forwarding if sysctls.read(flag) == "0"), None)
+        if off is not None and self._descriptor >= 0:
+            raise PlaceError(f"another program has switched {off} off", remedy="run the same command again")
+
     def close(self) -> None:
         """Closes the namespace; releasing the undo log removes the rest. May be called twice."""
         if self._descriptor >= 0:
@@ -112,11 +125,13 @@ class CampaignNamespace:
         """Makes the namespace, the pair of interfaces, the translation and the forwarding."""
         table = f"upshift_{self._undo_log.ident}"
         name = self._uplink.name
-        flags = self._undo_log.share(forwarding_flags(name, ipv6=self.ipv6), name)
+        needed = forwarding_flags(name, ipv6=self.ipv6)
+        flags = self._undo_log.share(needed, name)
         steps = [UndoStep(kind="link", name=self._outer), UndoStep(kind="table", name=f"inet {table}")]
         with contextlib.suppress(PlaceError):  # a driver without features has no LRO
             if flags and features(name).get("rx-lro"):
-                steps.insert(0, UndoStep(kind="feature", name=name, value="rx-lro", shared=True))
+                switch = switch_if_off(flags[0])
+                steps.insert(0, UndoStep(kind="feature", name=name, value="rx-lro", shared=True, switch=switch))
         self._undo_log.add(steps)
 
         # The table first: the host must never forward for others.
@@ -136,8 +151,12 @@ class CampaignNamespace:
         if link.host6:
             self._ip("address", "add", str(link.host6), "dev", self._outer, "nodad")
         self._ip("link", "set", self._outer, "up")
-        for flag in (*flags, *forwarding_flags(self._outer, ipv6=self.ipv6)):
+        outer = forwarding_flags(self._outer, ipv6=self.ipv6)
+        for flag in (*flags, *outer):
             sysctls.write(flag, "1")
+        # Without a flag of the interface, IPv6 goes by the switch of all of them.
+        by_switch = self.ipv6 and not any(flag.startswith("net/ipv6/") for flag in needed)
+        self._forwarding = (*needed, *outer, *([ALL_IPV6] if by_switch else []))
         self._find_forward_blockers()
 
     def _adopt(self, holder: process.Child) -> None:
@@ -214,7 +233,7 @@ class CampaignNamespace:
 def forwarding_flags(interface: str, *, ipv6: bool) -> tuple[str, ...]:
     """The settings that make the kernel forward what arrives on this interface; they have to be 1."""
     names = [f"net/ipv4/conf/{interface}/forwarding"]
-    if ipv6 and sysctls.read("net/ipv6/conf/all/forwarding") != "1":
+    if ipv6 and sysctls.read(ALL_IPV6) != "1":
         names.append(f"net/ipv6/conf/{interface}/force_forwarding")
     return tuple(names)
 
@@ -228,7 +247,7 @@ def why_no_ipv6(uplink: Uplink) -> str | None:
     """
     if not uplink.ipv6 or not Path("/proc/net/if_inet6").exists():
         return f"the interface {uplink.name} has no global IPv6 address"
-    can_forward = sysctls.read("net/ipv6/conf/all/forwarding") == "1"
+    can_forward = sysctls.read(ALL_IPV6) == "1"
     if can_forward or sysctls.read("net/ipv6/conf/all/force_forwarding") is not None:
         return None
     return "its kernel, before Linux 6.17, forwards IPv6 on all interfaces or on none"

@@ -65,13 +65,13 @@ def read_json(argv: Sequence[str]) -> Any:
 
 
 def find_uplink(wanted: str | None) -> Uplink:
-    """The interface of that name, or the one of the default route with the lowest metric.
+    """The interface of that name, or the one of IPv4's default route with the lowest metric.
 
     Raises PlaceError if it does not exist or has no IPv4 address.
     """
-    name = wanted or default_interface(read_json(("ip", "-json", "-4", "route", "show", "default")))
+    name = wanted or default_interface(default_routes(4))
     if name is None:
-        raise PlaceError("this host has no default route, so the uplink is unknown", remedy="name the uplink")
+        raise PlaceError("this host has no default IPv4 route, so the uplink is unknown", remedy="name the uplink")
     done = run(("ip", "-json", "address", "show", "dev", name))
     if done.returncode != 0:
         raise PlaceError(f"no network interface named {name!r}", remedy="see: ip link")
@@ -79,6 +79,18 @@ def find_uplink(wanted: str | None) -> Uplink:
     if not uplink.ipv4:
         raise PlaceError(f"the interface {name} has no IPv4 address", remedy="name another uplink")
     return uplink
+
+
+def capture_interface(*versions: int) -> str:
+    """The interface by which servers are reached over IP of these versions; `any` where there are several, or none."""
+    names = {default_interface(routes) for version in versions if (routes := default_routes(version))}
+    return (names.pop() if len(names) == 1 else None) or "any"
+
+
+def default_routes(version: int) -> list[dict[str, Any]]:
+    """The default routes of IPv4 or IPv6 (`version` is 4 or 6), as `ip -json` gives them."""
+    routes: list[dict[str, Any]] = read_json(("ip", "-json", f"-{version}", "route", "show", "default"))
+    return routes
 
 
 def default_interface(routes: Sequence[dict[str, Any]]) -> str | None:

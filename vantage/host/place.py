@@ -27,12 +27,11 @@ from vantage.host import raw_ports
 from vantage.host.namespace import INTERFACE, CampaignNamespace, HostWatch, why_no_ipv6
 from vantage.host.network import (
     RESOLV_CONF,
-    default_interface,
+    capture_interface,
     find_uplink,
     host_nameservers,
     intersection,
     listed_nameservers,
-    read_json,
 )
 from vantage.host.undo import UndoStep
 from vantage.host.undo_log import UndoLog
@@ -58,6 +57,7 @@ class HostPlace:
         nameservers: DNS servers to ask; empty for the host's own.
         uplink: interface to the Internet; None for that of the default route.
         ipv6: its programs contact servers over IPv6 alone, so a host that cannot is refused.
+        either: they contact servers over IPv4 or IPv6, whichever a name has.
         let_cpus_sleep: do not keep the CPUs awake during measurement runs.
 
     Attributes:
@@ -76,6 +76,7 @@ class HostPlace:
         nameservers: Sequence[str] = (),
         uplink: str | None = None,
         ipv6: bool = False,
+        either: bool = False,
         let_cpus_sleep: bool = False,
     ) -> None:
         if isolation not in ("netns", "host"):
@@ -94,6 +95,7 @@ class HostPlace:
         self._namespace: CampaignNamespace | None = None
         self._prober: Prober | None = None
         self._closed = False
+        self._uplink = uplink
         self._let_cpus_sleep = let_cpus_sleep
         for server in self.nameservers:
             check_address(server)
@@ -107,8 +109,8 @@ class HostPlace:
             process.require("nft", package="nftables")
             self._open_namespace(uplink, folder)
         else:
-            route = uplink or default_interface(read_json(("ip", "-json", "-4", "route", "show", "default")))
-            self.interface = route or "any"
+            # A tunnel, for one, has IPv6 leave by another interface than IPv4.
+            self.interface = uplink or capture_interface(*((4, 6) if either else (6,) if ipv6 else (4,)))
             self._undo_log = UndoLog(name, isolation=isolation, state=folder)
             self.notes = list(self._undo_log.recovered)
 
@@ -198,15 +200,18 @@ class HostPlace:
         with self._lock:
             if self._prober is None:
                 process.require("nft", package="nftables")
-                self._prober = raw_ports.open_prober(self._undo_log, self.interface)
+                self._prober = raw_ports.open_prober(self._undo_log, self._uplink or "any")
             return self._prober
 
     def check(self) -> None:
-        """Raises PlaceError if the guardian has ended: nothing would undo our changes if we were killed.
+        """Raises PlaceError if the guardian has ended (nothing would undo our changes if we were killed), or if another
+        program has switched off forwarding that the campaign's namespace needs.
 
-        This host itself needs no check, and its packet loss is part of the measurement.
+        This host itself needs no other check, and its packet loss is part of the measurement.
         """
         self._undo_log.check_guarded()
+        if self._namespace is not None:
+            self._namespace.check()
 
     def environment(self) -> Mapping[str, object]:
         """The record to store with the data (see `vantage.linux.environment`)."""

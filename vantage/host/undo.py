@@ -46,12 +46,15 @@ class UndoStep:
             `dev DEVICE proto NUMBER`; `name` is `-4` or `-6`), or `feature` (switch the offload `value` of interface
             `name` on).
         shared: other places on this host may need the change too; the last of them undoes it.
+        switch: a setting that was 0 (`switch_if_off`). Where it is 1 by then, somebody else has switched on, for all
+            interfaces and so for good, what we had switched on for one, and it is left; "" undoes the step in any case.
     """
 
     kind: str
     name: str
     value: str = ""
     shared: bool = False
+    switch: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +169,15 @@ def leftovers(state: Path) -> list[UndoPlan]:
     return [plan for plan in plans(state) if not plan.guarded]
 
 
+def switch_if_off(flag: str) -> str:
+    """The setting that gives this flag of one interface to all of them (net/ipv4/devinet.c, inet_forward_change), if it
+    is 0; else "".
+    """
+    folder, _, name = flag.rsplit("/", 2)
+    switch = f"{folder}/all/{name}"
+    return switch if sysctls.read(switch) == "0" else ""
+
+
 def describe(plan: UndoPlan) -> str:
     """The plan's steps in a few words."""
     return ", ".join(f"{step.kind} {step.name}" for step in plan.steps) or "nothing"
@@ -236,6 +248,8 @@ def recover(state: Path) -> list[str]:
 
 def undo_step(step: UndoStep) -> None:
     """Undoes one step. Something that no longer exists is not an error."""
+    if step.switch and sysctls.read(step.switch) == "1":
+        return
     match step.kind:
         case "sysctl":
             with suppress(FileNotFoundError):  # the interface that had it no longer exists

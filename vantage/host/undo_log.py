@@ -97,7 +97,8 @@ class UndoLog:
                 before = theirs.get(("sysctl", flag))
                 value = before.value if before else sysctls.read(flag)
                 if value is not None and value != "1":
-                    steps.append(UndoStep(kind="sysctl", name=flag, value=value, shared=True))
+                    switch = before.switch if before else undo.switch_if_off(flag)
+                    steps.append(UndoStep(kind="sysctl", name=flag, value=value, shared=True, switch=switch))
             features = [step for step in theirs.values() if step.kind == "feature" and step.name == interface]
             self._record((*steps, *features))
         return tuple(step.name for step in steps)

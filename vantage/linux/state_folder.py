@@ -29,10 +29,12 @@ def state_directory() -> Path:
     """
     if given := os.environ.get("UPSHIFT_STATE_DIR"):
         path = Path(given).absolute()
+    elif _is_roots():
+        # Root has XDG_RUNTIME_DIR by SSH, and none by sudo, cron and systemd: in two folders, two campaigns would not
+        # know of each other, and logind removes that of a session with what has to be undone.
+        path = ROOTS
     elif runtime := os.environ.get("XDG_RUNTIME_DIR"):
         path = Path(runtime) / "upshift"
-    elif os.geteuid() == 0:
-        path = ROOTS
     else:
         # In a world-writable folder, so its owner is checked below.
         path = Path(tempfile.gettempdir()) / f"upshift-{os.geteuid()}"
@@ -44,15 +46,24 @@ def state_directory() -> Path:
         what = f"the folder for the lab's state cannot be used ({error.strerror})"
         raise LabError(what, where=str(path), remedy=remedy) from None
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-        raise LabError("the folder for the lab's state belongs to another user", where=str(path), remedy=remedy)
+        what = "the folder for the lab's state belongs to another user"
+        if path == ROOTS and (user := service_user()):
+            what = f"the folder for this host's state belongs to {user.pw_name}, the user of its fleet's campaigns"
+            remedy = f"leave campaigns on this host to its fleet; for a lab {remedy}"
+        raise LabError(what, where=str(path), remedy=remedy)
     return path
+
+
+def _is_roots() -> bool:
+    """Whether root's folder is ours. Root of a user namespace alone may not write to /run."""
+    return os.geteuid() == 0 and os.access(ROOTS.parent, os.W_OK)
 
 
 def service_user() -> pwd.struct_passwd | None:
     """The user to whom root's folder belongs, if we are root and that is another; None with UPSHIFT_STATE_DIR, or where
     that user is gone.
     """
-    if os.geteuid() != 0 or os.environ.get("UPSHIFT_STATE_DIR") or not ROOTS.is_dir():
+    if os.environ.get("UPSHIFT_STATE_DIR") or not _is_roots() or not ROOTS.is_dir():
         return None
     owner = ROOTS.lstat().st_uid
     with suppress(KeyError):
