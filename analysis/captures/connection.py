@@ -219,6 +219,8 @@ class Connection:
     """Its last one. What the client had already does not count, nor segments of 24 or 31 bytes, a TLS `close_notify`;
     of QUIC neither datagrams of fewer than 100 bytes, which carry acknowledgements, nor what came after the client's
     last datagram."""
+    response_ip_bytes: int | None
+    """IP bytes of the server from the connection's first packet to that one."""
     response_bytes: int
     """Its payload, of TCP without retransmissions; includes TLS records or QUIC packet headers, and HTTP headers."""
     response_first_bytes: int

@@ -135,8 +135,9 @@ def test_rates_end_with_the_data(seen: Seen) -> None:
     for values in seen.values():
         took_s = BODY * 8 / number(values, "goodput") / 1e6
         assert took_s == pytest.approx(number(values, "time_to_first_byte") + number(values, "transfer"), rel=1e-6)
-        ip_bits = number(values, "ip_bytes_from_server") * 8
-        assert number(values, "mean_throughput") == pytest.approx(ip_bits / took_s / 1e6, rel=1e-6)
+        # Without what the server sends to close the connection: acknowledgements, close_notify, FIN.
+        ip_bytes, counted = number(values, "ip_bytes_from_server"), number(values, "mean_throughput") * took_s * 1e6 / 8
+        assert 0.99 * ip_bytes < counted <= ip_bytes * (1 + 1e-6)
         assert number(values, "throughput_published") < number(values, "mean_throughput")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ from analysis.captures.scan import find_captures, kpi_values  # noqa: E402
 from analysis.evidence.rows import refuse_taken  # noqa: E402
 from core.errors import UsageError  # noqa: E402
 from tests.captures import scan_capture  # noqa: E402
-from tests.unit.pcap_writer import ACK, SYN, Segment, ipv4, pcap  # noqa: E402
+from tests.unit.pcap_writer import ACK, SYN, Segment, download, ipv4, pcap  # noqa: E402
 
 
 def test_every_kpi_has_a_source_and_a_typed_column() -> None:
@@ -167,7 +168,9 @@ def test_published_definitions(shared_data: Path) -> None:
     assert values["throughput_published"] == connection.server.ip_bytes * 8 / connection.duration_s / 1e6
     assert connection.response_last_ns is not None and connection.response_last_ns <= connection.last_ns
     until_last_data_s = (connection.response_last_ns - connection.first_ns) / 1e9
-    assert values["mean_throughput"] == connection.server.ip_bytes * 8 / until_last_data_s / 1e6
+    assert connection.response_ip_bytes is not None
+    assert connection.response_bytes < connection.response_ip_bytes <= connection.server.ip_bytes
+    assert values["mean_throughput"] == connection.response_ip_bytes * 8 / until_last_data_s / 1e6
     marked = (
         connection.server.ws_retransmission
         + connection.server.ws_fast_retransmission
@@ -190,6 +193,46 @@ def answered(tmp_path: Path, *data: tuple[bool, int, int, int]) -> Connection:
     path.write_bytes(pcap([(segment.time_ns, ipv4(segment)) for segment in segments]))
     (connection,) = scan_capture(path).connections
     return connection
+
+
+def test_throughput_has_bytes_and_time_of_the_same_span(tmp_path: Path) -> None:
+    """Of three answers the first has the most bytes: those of the others came after its last data packet."""
+    data, came, ms = [], 0, 2
+    for number, packets in enumerate((100, 90, 90)):
+        data.append((True, 300 * number, 300, ms))
+        data += [(False, came + 1000 * n, 1000, ms + 10 + n) for n in range(packets)]
+        came, ms = came + 1000 * packets, ms + 10 + packets + 5
+    connection = answered(tmp_path, *data)
+    assert (connection.response_bytes, connection.response_ip_bytes) == (100_000, 40 + 100 * 1040)
+    assert connection.server.ip_bytes == 40 + 280 * 1040
+    assert kpi_values(connection)["mean_throughput"] == pytest.approx((40 + 100 * 1040) * 8 / 0.111 / 1e6)
+
+
+def ipv6(segment: Segment) -> bytes:
+    ends = [bytes.fromhex("20010db8" + "00" * 11 + end) for end in ("01", "02")]
+    rest = ipv4(segment)[20:]
+    source, target = ends if segment.from_client else reversed(ends)
+    return struct.pack(">IHBB", 6 << 28, len(rest), 6, 64) + source + target + rest
+
+
+@pytest.mark.parametrize("version", [4, 6])
+@pytest.mark.parametrize("ticks", [0, 250])
+def test_what_was_captured_twice_without_ids_is_no_retransmission(tmp_path: Path, version: int, ticks: int) -> None:
+    """A mirror port, or all devices at once. What is sent again has a later TSval."""
+    frames = []
+    for segment in download(packets=100):
+        for copy in (0, 1):
+            now_ns = 10**9 + segment.time_ns + copy * 1000
+            stamp = struct.pack(">BBBBII", 1, 1, 8, 10, now_ns // 10**6 + copy * ticks, 1)
+            one = replace(segment, time_ns=now_ns, options=segment.options + stamp, ip_id=0)
+            frames.append((now_ns, ipv4(one) if version == 4 else ipv6(one)))
+    path = tmp_path / "twice.pcap"
+    path.write_bytes(pcap(frames))
+    (connection,) = scan_capture(path).connections
+    values = kpi_values(connection)
+    seen = [values[name] for name in ("true_duplicates", "true_retransmissions", "client_losses")]
+    assert seen == ([0, 101, 2] if ticks else [101, 0, 0])
+    assert (values["retransmission_rate"] == 0) is not bool(ticks)
 
 
 @pytest.mark.parametrize(("length", "counts"), [(24, False), (31, False), (25, True), (1400, True)])

@@ -80,8 +80,6 @@ struct Download<'a> {
     connected_at: Option<Duration>,
     /// Receive calls that gave data.
     receive_calls: u64,
-    /// Bytes of the datagrams so far.
-    received: usize,
     /// What quiche last complained about.
     fault: Option<quiche::Error>,
     datagrams: Vec<u8>,
@@ -106,7 +104,6 @@ impl<'a> Download<'a> {
             clock: Clock::start(),
             connected_at: None,
             receive_calls: 0,
-            received: 0,
             fault: None,
             datagrams: vec![0; RECEIVE_SIZE],
         }
@@ -152,7 +149,7 @@ impl<'a> Download<'a> {
             self.flush()?;
             self.acks.sent();
         }
-        let (received_before, body_before) = (self.received, self.exchange.response.body_bytes);
+        let body_before = self.exchange.response.body_bytes;
         let left = self.request.budget.saturating_sub(self.clock.elapsed());
         let mut datagrams = self.receive()?;
         if datagrams == 0 {
@@ -174,9 +171,9 @@ impl<'a> Download<'a> {
         let in_order = response.last_stream_byte_at() == Some(now);
         self.acks.received(datagrams, in_order, now);
         if body_before > 0 {
-            let read = response.body_bytes - body_before;
-            self.order
-                .received(datagrams, self.received - received_before, read);
+            self.order.read(response.body_bytes - body_before);
+        } else {
+            self.order = Order::default(); // what came before the body is behind none of its gaps
         }
         let spent = now >= self.request.budget;
         Ok(spent.then(|| {
@@ -198,9 +195,9 @@ impl<'a> Download<'a> {
                 break;
             };
             self.receive_calls += 1;
-            self.received += batch.bytes;
             for datagram in self.datagrams[..batch.bytes].chunks_mut(batch.segment) {
                 datagrams += 1;
+                self.order.received(datagram.len());
                 if let Err(error) = self.connection.recv(datagram, info) {
                     self.fault = Some(error);
                 }

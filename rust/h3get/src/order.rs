@@ -2,10 +2,15 @@
 
 /// So many packets after a gap show that the missing one is lost and not only late (RFC 9002, section 6.1.1).
 const PACKETS: usize = 3;
+/// Datagrams below this carry acknowledgements and no part of a body: they are behind no gap.
+const DATA_BYTES: usize = 100;
 
 /// Counts the times that a part of the body was missing.
 #[derive(Debug, Default)]
 pub struct Order {
+    /// Packets that came since the last look at the body and may have a part of it, and the bytes of all.
+    packets: usize,
+    bytes: u64,
     /// Packets since the last gap was filled that did not bring the next part of the body.
     behind: usize,
     /// How often packets were lost. Several losses within a round trip are one, as for congestion control.
@@ -13,12 +18,20 @@ pub struct Order {
 }
 
 impl Order {
-    /// Packets came, of so many bytes, and with them the next so many bytes of the body could be read. More than they
-    /// have themselves can be read where they fill a gap; packets that bring nothing may also be repetitions.
-    pub const fn received(&mut self, packets: usize, bytes: usize, read: u64) {
+    /// A packet came, of so many bytes.
+    pub const fn received(&mut self, bytes: usize) {
+        self.packets += (bytes >= DATA_BYTES) as usize;
+        self.bytes += bytes as u64;
+    }
+
+    /// With the packets that came, the next so many bytes of the body could be read. More than they have themselves can be
+    /// read where they fill a gap; packets that bring nothing may also be repetitions.
+    pub const fn read(&mut self, read: u64) {
+        let (packets, bytes) = (self.packets, self.bytes);
+        (self.packets, self.bytes) = (0, 0);
         if read == 0 {
             self.behind += packets;
-        } else if read > bytes as u64 {
+        } else if read > bytes {
             self.loss_episodes += (self.behind >= PACKETS) as u64;
             self.behind = 0;
         }
@@ -32,7 +45,10 @@ mod tests {
     fn after(received: &[(usize, usize, u64)]) -> u64 {
         let mut order = Order::default();
         for &(packets, bytes, read) in received {
-            order.received(packets, bytes, read);
+            for _ in 0..packets {
+                order.received(bytes / packets);
+            }
+            order.read(read);
         }
         order.loss_episodes
     }
@@ -58,6 +74,13 @@ mod tests {
     #[test]
     fn a_gap_that_is_filled_soon_was_reordering() {
         assert_eq!(after(&[(2, 2400, 0), (1, 1200, 3500), (4, 4800, 4700)]), 0);
+    }
+
+    #[test]
+    fn acknowledgements_are_behind_no_gap() {
+        let (ack, next, early, late) = ((1, 45, 0), (1, 1200, 1150), (1, 1200, 0), (1, 1200, 2300));
+        assert_eq!(after(&[ack, ack, ack, next, early, late]), 0);
+        assert_eq!(after(&[early, ack, ack, late]), 0);
     }
 
     #[test]

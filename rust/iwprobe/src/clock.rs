@@ -21,10 +21,12 @@ impl Clocks {
         }
     }
 
-    /// A time of `CLOCK_REALTIME` by the monotonic clock.
+    /// A time of `CLOCK_REALTIME`, which is not before `since`, by the monotonic clock. Where that clock was set forward
+    /// in between, the time is lost: then it is now.
     #[must_use]
-    pub fn monotonic_of(&self, real: u64) -> u64 {
-        (self.monotonic + real).saturating_sub(self.real)
+    pub fn monotonic_of(&self, real: u64, since: u64) -> u64 {
+        let time = (self.monotonic + real).saturating_sub(self.real);
+        if time < since { self.monotonic } else { time }
     }
 }
 
@@ -66,5 +68,24 @@ impl Random {
         self.0 ^= self.0 >> 27;
         let mixed = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D);
         u32::try_from(mixed >> 32).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_forward_makes_nothing_earlier() {
+        let clocks = Clocks {
+            monotonic: 5_000,
+            real: 90_000,
+        };
+        assert_eq!(clocks.monotonic_of(89_700, 4_500), 4_700);
+        assert_eq!(clocks.monotonic_of(89_500, 4_500), 4_500);
+        assert_eq!(clocks.monotonic_of(90_100, 4_500), 5_100);
+        for stepped in [89_499, 70_000] {
+            assert_eq!(clocks.monotonic_of(stepped, 4_500), 5_000);
+        }
     }
 }

@@ -237,7 +237,8 @@ impl Probe {
 
     /// A segment was received.
     ///
-    /// `now` is when it is dealt with, `arrival` the time stamp of its arrival; both in ns, of clocks that may differ.
+    /// `now` is when it arrived by the monotonic clock, or, where the device stamps packets, when it was read; `arrival` is
+    /// its time stamp, for intervals within a flight. Both in ns, of clocks that may differ.
     pub fn on_segment(&mut self, segment: &Segment, now: u64, arrival: u64, sink: &mut impl Sink) {
         self.numbers.packets_in += 1;
         match self.phase {

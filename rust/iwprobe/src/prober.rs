@@ -68,6 +68,8 @@ pub struct Prober {
     input: Input,
     replies: Vec<u8>,
     clocks: Clocks,
+    /// A time by the monotonic clock at which no packet was waiting that waits now.
+    emptied: u64,
     random: Random,
 }
 
@@ -98,6 +100,7 @@ impl Prober {
             input: Input::default(),
             replies: Vec::with_capacity(REPLIES_AT_ONCE),
             clocks: Clocks::now(),
+            emptied: 0,
             random: Random::new()?,
         })
     }
@@ -148,6 +151,7 @@ impl Prober {
                 open,
                 outbox,
                 clocks,
+                emptied,
                 timers,
                 ..
             } = self;
@@ -168,7 +172,7 @@ impl Prober {
                 let slot = &mut slots[at];
                 let probe = &mut slot.probe;
                 let mut sender = outbox.to(us, peer);
-                let (now, arrival) = times(clocks, stamp);
+                let (now, arrival) = times(clocks, *emptied, stamp);
                 match &parsed {
                     Parsed::Segment(_, segment) => {
                         probe.on_segment(segment, now, arrival, &mut sender);
@@ -187,6 +191,9 @@ impl Prober {
             for at in ended {
                 self.end(at);
             }
+        }
+        if !is_busy {
+            self.emptied = self.clocks.monotonic;
         }
         is_busy
     }
@@ -396,12 +403,13 @@ impl Prober {
     }
 }
 
-/// When a packet arrived by the monotonic clock, and its time stamp for intervals within a flight.
-fn times(clocks: &Clocks, stamp: Stamp) -> (u64, u64) {
+/// When a packet, which is not from before `since`, arrived by the monotonic clock, and its time stamp for intervals
+/// within a flight.
+fn times(clocks: &Clocks, since: u64, stamp: Stamp) -> (u64, u64) {
     if stamp.by_device {
         (clocks.monotonic, stamp.ns)
     } else {
-        let at = clocks.monotonic_of(stamp.ns);
+        let at = clocks.monotonic_of(stamp.ns, since);
         (at, at)
     }
 }

@@ -7,6 +7,8 @@ pub struct Response {
     pub first_ns: i64,
     /// Last data packet, ns; a TLS `close_notify` does not count.
     pub last_ns: i64,
+    /// IP bytes that the server has sent since the connection began, that packet included.
+    pub ip_bytes: u64,
     /// New payload, B.
     pub bytes: u64,
     /// Payload of the first packet, B: it was on its way before the clock of a delivery rate starts.

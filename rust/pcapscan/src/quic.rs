@@ -74,6 +74,9 @@ const BODY_BYTES: u32 = 1000;
 /// Datagrams below this carry acknowledgements and no part of a body.
 pub const DATA_BYTES: u32 = 100;
 
+/// So many packets after another one show that it is lost and not only late (RFC 9002, section 6.1.1).
+const REORDERED: u8 = 3;
+
 /// RFC 9369.
 const VERSION_2: u32 = 0x6b33_43cf;
 
@@ -160,25 +163,40 @@ fn variable(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
 #[derive(Debug, Default)]
 pub struct Spin {
     last: Option<bool>,
-    last_edge_ns: Option<i64>,
     packets: u64,
-    edges: u64,
+    flips: u64,
+    /// The bit since the last edge, which came at this time.
+    spun: Option<bool>,
+    edge_ns: Option<i64>,
+    /// Packets in a row with the other bit, and the time of the first.
+    others: u8,
+    other_ns: i64,
     rtt: Summary,
 }
 
 impl Spin {
-    fn packet(&mut self, bit: bool, now_ns: i64) -> Option<i64> {
+    /// Takes a packet. Packets that are reordered at an edge flip the bit, too (RFC 9312, section 3.8.2): what flips sooner
+    /// than half the handshake's round trip after an edge is one only if the next packets agree.
+    fn packet(&mut self, bit: bool, handshake_ns: i64, now_ns: i64) -> Option<i64> {
         self.packets += 1;
-        let flips = self.last.is_some_and(|last| last != bit);
+        self.flips += u64::from(self.last.is_some_and(|last| last != bit));
         self.last = Some(bit);
-        if !flips {
+        if *self.spun.get_or_insert(bit) == bit {
+            self.others = 0;
             return None;
         }
-        self.edges += 1;
-        let sample = self
-            .last_edge_ns
-            .map(|before| now_ns.saturating_sub(before));
-        self.last_edge_ns = Some(now_ns);
+        if self.others == 0 {
+            self.other_ns = now_ns;
+        }
+        self.others += 1;
+        let is_soon = |edge_ns| now_ns.saturating_sub(edge_ns) < handshake_ns / 2;
+        let at_ns = match self.others {
+            REORDERED.. => self.other_ns,
+            _ if self.edge_ns.is_some_and(is_soon) => return None,
+            _ => now_ns,
+        };
+        let sample = self.edge_ns.map(|before| at_ns.saturating_sub(before));
+        (self.spun, self.edge_ns, self.others) = (Some(bit), Some(at_ns), 0);
         if let Some(rtt_ns) = sample {
             self.rtt.add(rtt_ns);
         }
@@ -189,7 +207,7 @@ impl Spin {
     /// (RFC 9000, section 17.4), which flips it on every second packet.
     #[must_use]
     pub fn rtt(&self) -> Option<&Summary> {
-        (self.rtt.count >= 2 && self.edges * 4 <= self.packets).then_some(&self.rtt)
+        (self.rtt.count >= 2 && self.flips * 4 <= self.packets).then_some(&self.rtt)
     }
 }
 
@@ -235,6 +253,7 @@ pub struct State {
 struct Unanswered {
     bytes: u64,
     last_ns: i64,
+    ip_bytes: u64,
 }
 
 impl State {
@@ -251,13 +270,20 @@ impl State {
             && self.short_ns.iter().any(Option::is_some)
     }
 
-    /// Takes a datagram of `len` bytes, of which `bytes` were captured; `role` is 0 for the client's. Returns a spin-bit
-    /// sample, ns.
-    pub fn datagram(&mut self, role: usize, bytes: &[u8], len: u32, now_ns: i64) -> Option<i64> {
+    /// Takes a datagram of `len` bytes, of which `bytes` were captured; `role` is 0 for the client's. With it, its sender
+    /// has sent `ip_bytes`. Returns a spin-bit sample, ns.
+    pub fn datagram(
+        &mut self,
+        role: usize,
+        bytes: &[u8],
+        len: u32,
+        ip_bytes: u64,
+        now_ns: i64,
+    ) -> Option<i64> {
         if role == 0 {
             self.count_answer();
         } else if bytes.first().is_some_and(|first| first & 0x80 == 0) {
-            self.note_answer(len, now_ns);
+            self.note_answer(len, ip_bytes, now_ns);
         }
         let mut at = 0;
         // A datagram holds few coalesced packets; each step moves on.
@@ -268,7 +294,8 @@ impl State {
             }
             if rest[0] & 0x80 == 0 {
                 self.short_ns[role].get_or_insert(now_ns);
-                return self.spin[role].packet(rest[0] & 0x20 != 0, now_ns);
+                let handshake_ns = self.handshake_ns().unwrap_or(0);
+                return self.spin[role].packet(rest[0] & 0x20 != 0, handshake_ns, now_ns);
             }
             let header = long_header(rest)?;
             self.long(role, &header, now_ns);
@@ -277,7 +304,12 @@ impl State {
         None
     }
 
-    fn note_answer(&mut self, len: u32, now_ns: i64) {
+    /// Round trip of the handshake, ns: from the last Initial of the client before the server's first.
+    fn handshake_ns(&self) -> Option<i64> {
+        self.initial_ns[1]?.checked_sub(self.last_client_initial_ns?)
+    }
+
+    fn note_answer(&mut self, len: u32, ip_bytes: u64, now_ns: i64) {
         if self.answer.first_bytes == 0 {
             let Some(request_ns) = self.short_ns[0].filter(|_| len >= BODY_BYTES) else {
                 return;
@@ -285,6 +317,7 @@ impl State {
             self.answer = Response {
                 first_ns: now_ns,
                 last_ns: now_ns,
+                ip_bytes,
                 bytes: 0,
                 first_bytes: u64::from(len),
                 request_ns,
@@ -292,14 +325,20 @@ impl State {
         }
         if len >= DATA_BYTES {
             self.unanswered.last_ns = now_ns;
+            self.unanswered.ip_bytes = ip_bytes;
             self.unanswered.bytes += u64::from(len);
         }
     }
 
     fn count_answer(&mut self) {
-        let Unanswered { bytes, last_ns } = std::mem::take(&mut self.unanswered);
+        let Unanswered {
+            bytes,
+            last_ns,
+            ip_bytes,
+        } = std::mem::take(&mut self.unanswered);
         if bytes > 0 {
             self.answer.last_ns = last_ns;
+            self.answer.ip_bytes = ip_bytes;
             self.answer.bytes += bytes;
         }
     }
@@ -357,7 +396,7 @@ mod tests {
         );
         assert_eq!(header.source.hex(), "0203");
         let mut state = State::default();
-        state.datagram(0, &bytes, u32::try_from(bytes.len()).unwrap(), 7);
+        state.datagram(0, &bytes, u32::try_from(bytes.len()).unwrap(), 0, 7);
         assert_eq!((state.initial_ns[0], state.short_ns[0]), (Some(7), Some(7)));
     }
 
@@ -365,16 +404,16 @@ mod tests {
     fn a_greased_quic_bit_hides_no_packet_and_padding_is_none() {
         for greased in [0, 0x40] {
             let mut state = State::default();
-            state.datagram(0, &[greased; 40], 90, 1);
-            state.datagram(1, &[greased; 40], 1200, 2);
-            state.datagram(0, &[greased; 40], 30, 3);
+            state.datagram(0, &[greased; 40], 90, 0, 1);
+            state.datagram(1, &[greased; 40], 1200, 0, 2);
+            state.datagram(0, &[greased; 40], 30, 0, 3);
             assert_eq!((state.short_ns[0], state.answer.bytes), (Some(1), 1200));
             let mut bytes = initial(&[1; 8], &[2, 3], &[0, 2, 9, 9]);
             bytes[0] ^= greased;
             bytes.resize(1200, 0);
             assert!(begins_connection(&long_header(&bytes).unwrap(), 1200) == (greased == 0));
             let mut state = State::default();
-            state.datagram(0, &bytes, 1200, 7);
+            state.datagram(0, &bytes, 1200, 0, 7);
             assert_eq!((state.initial_ns[0], state.short_ns[0]), (Some(7), None));
         }
     }
@@ -384,7 +423,7 @@ mod tests {
         let bytes = initial(&[1; 8], &[2, 3], &[0, 0x80, 0, 0, 4, 1, 2, 3, 4]);
         for length in 0..bytes.len() {
             let _ = long_header(&bytes[..length]);
-            State::default().datagram(0, &bytes[..length], 1200, 1);
+            State::default().datagram(0, &bytes[..length], 1200, 0, 1);
         }
     }
 
@@ -393,33 +432,74 @@ mod tests {
     {
         let mut state = State::default();
         let short = [0x41; 30];
-        state.datagram(1, &short, 1300, 1); // before the request: no answer to it
-        state.datagram(0, &short, 90, 2);
-        state.datagram(1, &short, 300, 3); // settings
+        state.datagram(1, &short, 1300, 1000, 1); // before the request: no answer to it
+        state.datagram(0, &short, 90, 2000, 2);
+        state.datagram(1, &short, 300, 3000, 3); // settings
         assert_eq!(state.answer.bytes, 0);
-        state.datagram(1, &short, 1200, 4);
-        state.datagram(1, &short, 35, 5);
-        state.datagram(1, &short, 700, 6);
-        state.datagram(1, &short, 35, 7);
-        state.datagram(0, &short, 30, 8); // CONNECTION_CLOSE
-        state.datagram(1, &short, 1400, 9); // a probe
+        state.datagram(1, &short, 1200, 4000, 4);
+        state.datagram(1, &short, 35, 5000, 5);
+        state.datagram(1, &short, 700, 6000, 6);
+        state.datagram(1, &short, 35, 7000, 7);
+        state.datagram(0, &short, 30, 8000, 8); // CONNECTION_CLOSE
+        state.datagram(1, &short, 1400, 9000, 9); // a probe
         let answer = state.answer;
         assert_eq!(
             (answer.request_ns, answer.first_ns, answer.last_ns),
             (2, 4, 6)
         );
         assert_eq!((answer.bytes, answer.first_bytes), (1900, 1200));
+        assert_eq!(answer.ip_bytes, 6000);
     }
 
     #[test]
     fn a_spinning_bit_gives_round_trips_and_a_random_one_none() {
         let (mut spinning, mut random) = (Spin::default(), Spin::default());
         for n in 0..1000i64 {
-            spinning.packet(n / 50 % 2 == 1, n * 1_000_000);
-            random.packet(n * n % 7 < 3, n * 1_000_000);
+            spinning.packet(n / 50 % 2 == 1, 50_000_000, n * 1_000_000);
+            random.packet(n * n % 7 < 3, 50_000_000, n * 1_000_000);
         }
         let rtt = spinning.rtt().unwrap();
         assert_eq!((rtt.min_ns, rtt.max_ns), (50_000_000, 50_000_000));
         assert!(random.rtt().is_none());
+    }
+
+    #[test]
+    fn packets_reordered_at_an_edge_are_no_round_trip() {
+        let mut state = State::default();
+        state.datagram(0, &initial(&[1; 8], &[2], &[0, 2, 9, 9]), 1200, 1228, 1); // lost
+        let sent_ns = 1_000_000_000;
+        state.datagram(
+            0,
+            &initial(&[1; 8], &[2], &[0, 2, 9, 9]),
+            1200,
+            2456,
+            sent_ns,
+        );
+        let began_ns = sent_ns + 50_000_000;
+        state.datagram(1, &initial(&[2], &[3], &[0, 2, 9, 9]), 1200, 1228, began_ns);
+        for n in 0..1000i64 {
+            let sent = match n {
+                149 | 399 | 649 => n + 1,
+                150 | 400 | 650 => n - 1,
+                _ => n,
+            };
+            let first = 0x40 | u8::from(sent / 50 % 2 == 1) << 5;
+            state.datagram(1, &[first; 30], 1200, 1228, began_ns + n * 1_000_000);
+        }
+        let rtt = state.spin[1].rtt().unwrap();
+        assert_eq!(
+            (rtt.count, rtt.min_ns, rtt.max_ns),
+            (18, 49_000_000, 51_000_000)
+        );
+    }
+
+    #[test]
+    fn a_path_that_is_faster_than_its_handshake_keeps_its_round_trips() {
+        let mut spin = Spin::default();
+        for n in 0..1000i64 {
+            spin.packet(n / 10 % 2 == 1, 50_000_000, n * 1_000_000);
+        }
+        let rtt = spin.rtt().unwrap();
+        assert_eq!((rtt.min_ns, rtt.max_ns), (10_000_000, 10_000_000));
     }
 }

@@ -4,7 +4,7 @@
 //! overtaken. The packet that opened the gap was sent right after the original of the missing bytes. So a filler sent
 //! *after* the opener is a retransmission, one sent *before* it was reordered. IPv4 identification counts the packets
 //! of a connection on Linux and many other systems; where it does not (random or zero), TSval is used, to a tick. A tie
-//! goes by time: a retransmission cannot come sooner than a round trip after its gap opened.
+//! goes by time: a retransmission cannot come sooner than a round trip after its gap opened, nor after its original.
 
 use crate::holes::{Hole, Holes, Stamp};
 use crate::plain::Plain;
@@ -17,7 +17,7 @@ const LARGEST_WINDOW: i32 = 1 << 30;
 const LARGEST_ID_STEP: u16 = 1024;
 /// Beyond this many packets a 16-bit counter may have wrapped, so the newest packet is the reference instead.
 const ID_HORIZON: u64 = 20_000;
-/// A retransmission needs a round trip after its gap opened; the clock of the capture is not perfect.
+/// A retransmission needs a round trip after its gap opened, or its original; the clock of the capture is not perfect.
 const RTT_SHARE: f64 = 0.9;
 const DEFAULT_RTT_NS: i64 = 3_000_000;
 
@@ -101,8 +101,11 @@ pub struct Truth {
     isn: Option<u32>,
     other_isn: Option<u32>,
     newest: Stamp,
+    /// The last packet that took sequence space.
     last_seq: u32,
     last_len: u32,
+    last_stamp: Stamp,
+    last_ns: i64,
     last_id: u16,
     has_last_id: bool,
     /// The last packet had this direction's `last_*`.
@@ -156,8 +159,16 @@ impl Truth {
         let tsval = segment.options.timestamps.map(|(value, _)| value);
         let stamp = Stamp::new(id, tsval, packet);
         let (start, end) = (segment.seq, segment.seq.wrapping_add(space));
-        let is_newest = |id| self.has_last_id && id == self.last_id || self.newest.id() == Some(id);
-        let is_repeat = id.is_some_and(|id| id != 0 && is_newest(id));
+        let is_repeat = match id {
+            Some(id) if id != 0 => {
+                self.has_last_id && id == self.last_id || self.newest.id() == Some(id)
+            }
+            _ => {
+                tsval.is_some()
+                    && tsval == self.last_stamp.tsval()
+                    && is_soon(self.last_ns, now_ns, rtt_ns)
+            }
+        };
         let verdict = if !self.has_high || (start == self.high && !segment.any(flag::SYN)) {
             if !self.has_high && segment.any(flag::SYN) {
                 self.isn = Some(start);
@@ -170,6 +181,7 @@ impl Truth {
             self.off_order(segment, start, end, stamp, now_ns, rtt_ns)
         };
         (self.last_seq, self.last_len) = (start, segment.len);
+        (self.last_stamp, self.last_ns) = (stamp, now_ns);
         if let Some(id) = id.filter(|_| !segment.any(flag::SYN)) {
             self.note_id(id);
         }
@@ -186,10 +198,11 @@ impl Truth {
     /// Takes a plain segment with data that is in order.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "it is part of the fast path")]
-    pub fn predicted_data(&mut self, segment: Plain<'_>, packet: u64) {
+    pub fn predicted_data(&mut self, segment: Plain<'_>, packet: u64, now_ns: i64) {
         self.newest = Stamp::new(Some(segment.id()), Some(segment.tsval()), packet);
         self.high = segment.seq().wrapping_add(segment.len());
         (self.last_seq, self.last_len) = (segment.seq(), segment.len());
+        (self.last_stamp, self.last_ns) = (self.newest, now_ns);
         self.note_id(segment.id());
     }
 
@@ -326,9 +339,7 @@ impl Truth {
             return TrueClass::Retransmission;
         };
         self.evidence.time += 1;
-        let rtt_ns = if rtt_ns > 0 { rtt_ns } else { DEFAULT_RTT_NS };
-        let age_ns = now_ns.saturating_sub(hole.opened_ns);
-        sent_again(age_ns < 0 || age_ns as f64 >= rtt_ns as f64 * RTT_SHARE)
+        sent_again(!is_soon(hole.opened_ns, now_ns, rtt_ns))
     }
 
     /// Bytes that are still missing below the highest that was seen.
@@ -336,6 +347,14 @@ impl Truth {
     pub fn missing_bytes(&self) -> u64 {
         self.holes.missing_bytes()
     }
+}
+
+/// Whether so little time has passed that nothing can have been retransmitted in answer to what came before. `rtt_ns` is
+/// 0 where unknown.
+fn is_soon(before_ns: i64, now_ns: i64, rtt_ns: i64) -> bool {
+    let rtt_ns = if rtt_ns > 0 { rtt_ns } else { DEFAULT_RTT_NS };
+    let age_ns = now_ns.saturating_sub(before_ns);
+    age_ns >= 0 && (age_ns as f64) < rtt_ns as f64 * RTT_SHARE
 }
 
 #[cfg(test)]

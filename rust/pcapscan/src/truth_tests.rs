@@ -71,7 +71,7 @@ fn ip_id_tells_reordering_from_resending() {
 
 #[test]
 fn tsval_where_ids_are_zero_or_missing() {
-    use TrueClass::{New, Reordered, Retransmission};
+    use TrueClass::{Duplicate, New, Reordered, Retransmission};
     for id in [None, Some(0)] {
         let packets = [
             (0, id, 1),
@@ -83,8 +83,33 @@ fn tsval_where_ids_are_zero_or_missing() {
         ];
         assert_eq!(
             feed(&packets),
-            [New, New, Reordered, New, Retransmission, Retransmission]
+            [New, New, Reordered, New, Retransmission, Duplicate]
         );
+    }
+}
+
+#[test]
+fn what_is_captured_twice_without_ids_is_a_duplicate_within_a_round_trip() {
+    let again = |later_ns: i64, ticks: u32, rtt_ns: i64| {
+        let mut truth = Truth::default();
+        for number in 0..3 {
+            truth.segment(&data(number * 10, 10, 7), None, 1, 0, rtt_ns);
+        }
+        let copy = data(20, 10, 7 + ticks);
+        truth.segment(&copy, Some(0), 1, later_ns, rtt_ns).class
+    };
+    let ms = 1_000_000;
+    for (later_ns, rtt_ns) in [
+        (1_000, 0),
+        (2 * ms, 0),
+        (1_000, 50 * ms),
+        (44 * ms, 50 * ms),
+    ] {
+        assert_eq!(again(later_ns, 0, rtt_ns), TrueClass::Duplicate);
+        assert_eq!(again(later_ns, 250, rtt_ns), TrueClass::Retransmission);
+    }
+    for (later_ns, rtt_ns) in [(3 * ms, 0), (45 * ms, 50 * ms), (-1, 0)] {
+        assert_eq!(again(later_ns, 0, rtt_ns), TrueClass::Retransmission);
     }
 }
 

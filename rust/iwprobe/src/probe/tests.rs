@@ -380,6 +380,21 @@ fn data_that_was_written_after_our_ack_is_no_limit_of_the_window() {
     }
 }
 
+#[test]
+fn data_that_arrived_before_our_ack_left_is_no_limit_of_the_window() {
+    for (early, verdict) in [(0, Verdict::Limited), (MS, Verdict::LowerBound)] {
+        let mut world = World::with_request(1, 64, Some(7), Mode::Window);
+        world.now += RTT;
+        (0..5).for_each(|index| world.data(64 * index, 64, 0));
+        world.now += TIMEOUT;
+        world.data(0, 64, 0);
+        // It was read only then.
+        world.probe.on_left(world.now + early);
+        world.data(320, 64, 0);
+        assert_eq!(world.probe.verdict(), Some(verdict), "{early}");
+    }
+}
+
 fn syn_ack() -> Segment<'static> {
     Segment {
         seq: 1,

@@ -135,6 +135,7 @@ impl Probe {
         self.wake = u64::MAX; // until it has left
     }
 
+    /// Data after our ACK, by `now`: an arrival is of another clock where the device stamps packets.
     pub(super) fn on_confirmation(
         &mut self,
         end: u32,
@@ -144,11 +145,11 @@ impl Probe {
     ) {
         if length > 0 && end > self.acked {
             // The server's round trip includes the delay of our first ACK. What comes later had not been written before,
-            // and what comes while our ACK still waits was not held back.
+            // and what comes before our ACK has left was not held back.
             let round_trip = self.numbers.rtt.unwrap_or(0) + self.plan.ack_delay;
-            let is_late = self
-                .confirmed_at
-                .is_none_or(|at| now.saturating_sub(at) > 2 * round_trip + CONFIRMATION_SLACK);
+            let limit = 2 * round_trip + CONFIRMATION_SLACK;
+            let since = self.confirmed_at.and_then(|at| now.checked_sub(at));
+            let is_late = since.is_none_or(|since| since > limit);
             let verdict = if is_late {
                 Verdict::LowerBound
             } else {

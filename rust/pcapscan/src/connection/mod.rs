@@ -208,13 +208,14 @@ impl Connection {
             .wireshark
             .predicted_data::<DIRECTION>(segment, now_ns)?;
         self.time(now_ns);
+        let side = &mut self.sides[DIRECTION];
+        side.count(segment.ip_bytes(), segment.len(), segment.ecn(), now_ns);
         self.note_response(DIRECTION, segment.len(), segment.len(), true, now_ns);
         self.note_congestion(DIRECTION, segment.ecn() == CE);
         let side = &mut self.sides[DIRECTION];
-        side.count(segment.ip_bytes(), segment.len(), segment.ecn(), now_ns);
         side.note_data_window(segment.window());
         raise(&mut side.largest_window, segment.window());
-        side.truth.predicted_data(segment, side.packets);
+        side.truth.predicted_data(segment, side.packets, now_ns);
         side.truth_counts[TrueClass::New as usize] += 1;
         self.match_plain::<DIRECTION>(segment, now_ns);
         Some(relative_seq)
@@ -340,7 +341,9 @@ impl Connection {
     ) -> PacketVerdict {
         self.time(now_ns);
         let len = datagram.length.saturating_sub(8);
-        self.sides[direction].count(datagram.ip_bytes, len, datagram.ecn, now_ns);
+        let side = &mut self.sides[direction];
+        side.count(datagram.ip_bytes, len, datagram.ecn, now_ns);
+        let ip_bytes = side.ip_bytes;
         let role = usize::from(direction != self.client);
         if role == 0 && self.sides[direction ^ 1].packets == 0 {
             self.hello.add(len);
@@ -348,7 +351,7 @@ impl Connection {
         let sample = self
             .quic
             .as_mut()
-            .and_then(|state| state.datagram(role, payload, len, now_ns));
+            .and_then(|state| state.datagram(role, payload, len, ip_bytes, now_ns));
         if role == 1 {
             self.note_quic_round(len, datagram.ecn & 3 == CE, now_ns);
         }

@@ -40,8 +40,8 @@ impl Connection {
         rounds.as_deref()
     }
 
-    /// Finds the server's answers. What was captured before ends none: the client has it, so its time says when the
-    /// server asked whether it does (RFC 8985, section 7), not when the client had the answer.
+    /// Finds the server's answers; the packet has been counted. What was captured before ends none: the client has it,
+    /// so its time says when the server asked whether it does (RFC 8985, section 7), not when the client had the answer.
     #[inline]
     pub(super) fn note_response(
         &mut self,
@@ -70,6 +70,7 @@ impl Connection {
         }
         if was_missing && !CLOSE_NOTIFY_BYTES.contains(&new_bytes) {
             self.response.last_ns = now_ns;
+            self.response.ip_bytes = self.sides[direction].ip_bytes;
         }
         self.response.bytes += u64::from(new_bytes);
         if let Some(rounds) = &mut self.rounds {
@@ -122,6 +123,7 @@ impl Connection {
                 self.response = Response {
                     first_ns: now_ns,
                     last_ns: now_ns,
+                    ip_bytes: self.sides[self.client ^ 1].ip_bytes,
                     bytes: 0,
                     first_bytes: u64::from(new_bytes),
                     request_ns,
@@ -212,14 +214,18 @@ mod tests {
 
         /// First and last packet of the answer, ms, and its bytes.
         fn answer(&self) -> (i64, i64, u64) {
+            let record = self.record();
+            let ms = |ns: Option<i64>| ns.unwrap() / 1_000_000;
+            let times = (record.response_first_ns, record.response_last_ns);
+            (ms(times.0), ms(times.1), record.response_bytes)
+        }
+
+        fn record(&self) -> Record {
             let bytes = Cursor::new(self.writer.bytes().to_vec());
             let mut capture = Capture::from_reader(Box::new(bytes)).unwrap();
             let mut engine = Engine::new(Settings::default());
             engine.run(&mut capture, &mut (), u64::MAX);
-            let record = Record::new(engine.connections().next().unwrap(), false);
-            let ms = |ns: Option<i64>| ns.unwrap() / 1_000_000;
-            let times = (record.response_first_ns, record.response_last_ns);
-            (ms(times.0), ms(times.1), record.response_bytes)
+            Record::new(engine.connections().next().unwrap(), false)
         }
     }
 
@@ -231,6 +237,22 @@ mod tests {
         path.data(syn_rtt + RTT + 1, true, 80);
         path.data(syn_rtt + RTT + 1, true, request);
         path
+    }
+
+    #[test]
+    fn ip_bytes_are_counted_up_to_the_answers_last_data() {
+        let mut path = requested(RTT, 200);
+        assert_eq!(path.record().response_ip_bytes, Some(40 + 1488));
+        path.flight(150);
+        path.flight(200);
+        let until_last_data = Some(40 + 5 * 1488);
+        assert_eq!(path.record().response_ip_bytes, until_last_data);
+        path.segment(203, false, 0x10, 0);
+        path.data(205, false, 24); // close_notify
+        assert_eq!(path.record().response_ip_bytes, until_last_data);
+        path.data(206, true, 200);
+        path.flight(256); // another answer, which is smaller
+        assert_eq!(path.record().response_ip_bytes, until_last_data);
     }
 
     #[test]
