@@ -24,7 +24,7 @@ class Subject:
     server_ip: str | None = None
     """The address seen by the crawl."""
     alt_svc: str | None = None
-    """The Alt-Svc header that the crawl saw (RFC 7838)."""
+    """The Alt-Svc header that the crawl saw (RFC 7838), empty if there was none; None in a list that was not crawled."""
     url: str | None = None
     """An object of the domain, for surveys that request one."""
     mime_type: str | None = None
@@ -105,5 +105,7 @@ class Subjects(Source):
             yield Subject(domain=row.domain, rank=row.rank)
 
     def _of_targets(self) -> Iterator[Subject]:
+        # A list of targets by hand has no headers, or an empty column of them: then nobody knows what servers offer.
+        is_crawled = any(row["alt_svc"] for row in targets.values(self.path, ("domain", "alt_svc")))
         for row in targets.values(self.path, self._known):
-            yield Subject(**row)
+            yield Subject(**(row | {"alt_svc": row["alt_svc"] or ""} if is_crawled else row))

@@ -129,7 +129,7 @@ def write_own(folder: Path, plan: SharedPlan) -> None:
             remedy="use another collect_into, or the campaign and the targets as they were",
         )
     folder.mkdir(parents=True, exist_ok=True)
-    description.write(folder, plan.campaign.for_analysis())
+    description.write(folder, plan.campaign.for_analysis(plan.without_http3))
     write_windows(folder, plan.targets)
     disk.write_json(path, asdict(wanted))
 

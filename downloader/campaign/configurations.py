@@ -347,7 +347,7 @@ def default_comparisons(configurations: Sequence[Configuration]) -> tuple[Compar
         elif one.transport is Transport.QUIC:
             references += [paper.FULL, quic[0], *_over_tcp(one, originals)]
         effects += [Comparison.of(one.name, vs) for vs in dict.fromkeys(references) if vs in known and vs != one.name]
-    warmup = recorded(paper.WARMUP)
+    warmup = recorded(warmups(configurations)[0])
     like_it = next((one for one in originals if one.same_as(warmup)), None)
     cache = [Comparison.of(warmup.name, like_it.name, Role.CACHE)] if like_it else []
     return (*noise, *effects, *cache)

@@ -38,6 +38,10 @@ class QuicSettings:
         return self.ca or (Path(system) if system else None)
 
 
+_MISDIRECTED = 421
+"""This connection is not for that host (RFC 9110, section 15.5.20)."""
+
+
 def _visits(context: Context) -> AbstractAsyncContextManager[Visit]:
     from survey.quic.visit import visits
 
@@ -45,8 +49,14 @@ def _visits(context: Context) -> AbstractAsyncContextManager[Visit]:
 
 
 def supports(record: QuicRecord) -> bool | None:
-    """The `quic` column of a target: None if the server was not reached."""
-    return None if record.cause in NOT_ASKED else record.cause == QuicCause.OK
+    """The `quic` column of a target: None if nobody knows, as the server was not reached, its headers were not read, or
+    it speaks HTTP/3 but has no answer to a HEAD of its start page."""
+    is_offered = record.alt_svc_h3 is not None  # or known not to be
+    if record.cause in NOT_ASKED or (record.cause == QuicCause.NO_CANDIDATE and not is_offered):
+        return None
+    if record.cause == QuicCause.HTTP_ERROR and record.http_status != _MISDIRECTED:
+        return None
+    return record.cause == QuicCause.OK
 
 
 QUIC = Survey(

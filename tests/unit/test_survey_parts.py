@@ -59,7 +59,10 @@ def test_subjects_of_a_list_and_of_targets(tmp_path: Path) -> None:
     mapped = tmp_path / "mapped.csv"
     targets.write_rows(mapped, [target(1, server_ip="198.18.0.1", asn=1, alt_svc="h3=:443"), target(2)])
     (first, second) = Subjects(mapped)
-    assert (first.alt_svc, first.provider, second.alt_svc) == ("h3=:443", "other", None)
+    assert (first.alt_svc, first.provider, second.alt_svc) == ("h3=:443", "other", "")
+    by_hand = tmp_path / "by-hand.csv"
+    targets.write_rows(by_hand, [target(1), target(2)])
+    assert [subject.alt_svc for subject in Subjects(by_hand)] == [None, None], "nobody has read their headers"
 
 
 def test_subjects_that_cannot_be_had(tmp_path: Path) -> None:

@@ -382,7 +382,15 @@ def test_figures_as_text_and_document() -> None:
 def test_what_targets_learn() -> None:
     assert supports(_record(QuicCause.OK)) is True
     assert {supports(_record(cause)) for cause in NOT_ASKED} == {None}
-    assert {supports(_record(cause)) for cause in set(QuicCause) - NOT_ASKED - {QuicCause.OK}} == {False}
+    refused = set(QuicCause) - NOT_ASKED - {QuicCause.OK, QuicCause.NO_CANDIDATE, QuicCause.HTTP_ERROR}
+    assert {supports(_record(cause)) for cause in refused} == {False}
+    # Who was not asked is not known to be without HTTP/3, unless the crawl has read its headers.
+    assert supports(_record(QuicCause.NO_CANDIDATE, https_record_h3=False)) is None
+    assert supports(_record(QuicCause.NO_CANDIDATE, https_record_h3=False, alt_svc_h3=False)) is False
+    # Nor is who answered by HTTP/3 that its start page is not to be had.
+    assert [supports(_record(QuicCause.HTTP_ERROR, http_status=status)) for status in (503, None, 421)] == [
+        *(None, None, False)
+    ]
 
 
 def test_records_survive_the_file_with_their_units(tmp_path: Any) -> None:

@@ -205,6 +205,9 @@ def build_ours(
     """
     constraints = into / "constraints.txt"
     constraints.write_text("".join(f"{one.line()}\n" for one in backends), encoding="utf-8")
+    # As scripts/setup does: else cargo takes what another checkout has built in the same cache.
+    done = process.run(["bash", "-euc", ". scripts/own-build"], env=_environment(), cwd=checkout.folder)
+    done.check(doing="marking the cache of Rust builds as this checkout's")
     for folder in folders:
         step(f"builds {folder}")
         _build(checkout, folder, constraints, into)
