@@ -24,7 +24,7 @@ class Subject:
     server_ip: str | None = None
     """The address seen by the crawl."""
     alt_svc: str | None = None
-    """The Alt-Svc header that the crawl saw (RFC 7838), empty if there was none; None in a list that was not crawled."""
+    """The Alt-Svc header that the crawl saw (RFC 7838), empty if there was none; None if the list was not crawled."""
     url: str | None = None
     """An object of the domain, for surveys that request one."""
     mime_type: str | None = None

@@ -111,13 +111,24 @@ def facts(dataset: Dataset) -> list[tuple[str, str]]:
 
 
 def composition_cells(account: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Headings, then a row per provider: targets found, eligible and chosen, and why others were dropped."""
+    """Headings, then a row per provider: targets found, eligible and chosen, and why others were dropped.
+
+    Where an earlier set was kept, its targets are among the chosen, and not among those that were found.
+    """
+    providers = account.get("providers", {})
+    columns = {"seen": "files found", "eligible": "eligible", "chosen": "chosen"}
+    if any(share.get("kept_from_earlier_set") for share in providers.values()):
+        columns = {
+            "kept_from_earlier_set": "kept from an earlier set",
+            "seen": "other files found",
+            "eligible": "eligible",
+            "chosen": "in the set",
+        }
     rows = []
-    for provider, share in account.get("providers", {}).items():
+    for provider, share in providers.items():
         dropped = "; ".join(f"{count} {reason}" for reason, count in share.get("dropped", {}).items())
-        numbers = (str(share.get(name, "")) for name in ("seen", "eligible", "chosen"))
-        rows.append((str(provider), *numbers, dropped))
-    return [("provider", "files found", "eligible", "chosen", "why"), *rows]
+        rows.append((str(provider), *(str(share.get(name, "")) for name in columns), dropped))
+    return [("provider", *columns.values(), "why"), *rows]
 
 
 def composition_sentence(account: Mapping[str, Any]) -> str:
@@ -130,7 +141,9 @@ def composition_sentence(account: Mapping[str, Any]) -> str:
     }
     requirement = str(account.get("require", ""))
     support = required.get(requirement, f"had to support {requirement}")
-    return f"Eligible targets {support}; the draw has the seed {account.get('seed', '?')}."
+    kept = len(account.get("kept_without_support") or ())
+    exceptions = f" Of the earlier set, {kept} do not meet this, and are kept." if kept else ""
+    return f"Eligible targets {support}; the draw has the seed {account.get('seed', '?')}.{exceptions}"
 
 
 def server_cells(dataset: Dataset) -> tuple[list[list[str]], int]:

@@ -22,6 +22,7 @@ from core.system.place import Place
 from core.system.process import require
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.configurations import client_with
+from downloader.campaign.limits import Stopping
 from downloader.campaign.plan import PlannedRun
 from downloader.campaign.targets import check_trust, describe_trust, trusted
 from downloader.client import Client, version
@@ -64,7 +65,7 @@ class RunSummary(Counts):
     def sentence(self, out: Path) -> str:
         """The summary in one line."""
         causes = ", ".join(f"{cause} {count}" for cause, count in self.causes.items())
-        void = f"; {self.void_runs} measurement runs were void and repeated" if self.void_runs else ""
+        void = f"; {self.void_runs} attempts of measurement runs were void" if self.void_runs else ""
         return (
             f"{out}: {self.recorded} of {self.planned} downloads recorded: {self.ok} ok, {self.failed} failed, "
             f"{self.censored} censored{f' ({causes})' if causes else ''}{void}{self._stopping()}"
@@ -133,7 +134,7 @@ def run_campaign(session: Session, places: Mapping[str, Place]) -> RunSummary:
         runs = {name: plan.runs(name, earlier[name]) for name in places}
         try:
             _open_journals(session, runs, earlier, places, journals)
-            measuring.update((name, journal) for name, journal in journals.items() if journal.open_runs())
+            measuring.update((name, one) for name, one in journals.items() if _measures(one, plan.campaign))
             # Written each time: comparisons may have been added to a finished campaign.
             description.write(out, plan.campaign.for_analysis(plan.without_http3))
             _note_beside(measuring, reporter.beside)
@@ -198,8 +199,8 @@ def _open_journals(
             meta["lab"] = json.dumps({"paths": plan.truth["paths"]})
         folder = session.out / "vantage" / name
         journal = journals[name] = Journal.open(folder, runs[name], plan_hash=plan.digest, meta=meta)
-        if journal.meta("environment") and not journal.open_runs():
-            continue  # nothing is left to measure: what was measured is explained by the environment that it had
+        if journal.meta("environment") and not _measures(journal, campaign):
+            continue  # what was measured is explained by the environment that it had
         environment = {
             **place.environment(),
             "python_packages": _versions(campaign),
@@ -208,6 +209,13 @@ def _open_journals(
             "confinement": describe_confinement(place, session.run_as),
         }
         journal.set_meta("environment", json.dumps(environment, default=str))
+
+
+def _measures(journal: Journal, campaign: Campaign) -> bool:
+    """Whether a vantage point still has something to measure: runs of its plan, unless it has met this very rule."""
+    known, rule = journal.document("stopping"), Stopping(campaign.stop_when, campaign.comparisons, ()).state()
+    asked, now_asked = ((one.get("rule"), [c["name"] for c in one.get("comparisons", ())]) for one in (known, rule))
+    return bool(journal.open_runs()) and not (known.get("reached") and asked == now_asked)
 
 
 def check_limits(plan: SharedPlan, *, in_folder: int) -> None:

@@ -335,6 +335,7 @@ def test_what_is_not_planned_over_quic_is_told(file: Path) -> None:
     assert told["domains"][0]["ip_bytes"] * 7 == told["domains"][-1]["ip_bytes"] * 10, "7 downloads in place of 10"
     printed = " ".join(CliRunner().invoke(app, ["plan", str(file)]).output.split())
     assert "Not planned over QUIC: 3 targets known to be without HTTP/3 (column quic of the targets)." in printed
+    assert "(this campaign has 5; 2 in comparisons with QUIC)" in printed
     only = '[[configurations]]\nname = "q"\nclient = "quiche"\n'
     file.write_text(file.read_text() + only)
     output = " ".join(CliRunner().invoke(app, ["plan", str(file)]).output.split())

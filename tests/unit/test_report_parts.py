@@ -325,6 +325,16 @@ def test_what_targets_had_to_support_is_said() -> None:
     ]
 
 
+def test_what_was_kept_of_an_earlier_set_is_not_drawn() -> None:
+    share = {"seen": 20, "eligible": 11, "kept_from_earlier_set": 80, "chosen": 90, "dropped": {"not drawn": 1}}
+    account = {"providers": {"google": share}, "require": "quic", "seed": 1, "kept_without_support": ["a", "b"]}
+    assert campaign.composition_cells(account) == [
+        ("provider", "kept from an earlier set", "other files found", "eligible", "in the set", "why"),
+        ("google", "80", "20", "11", "90", "1 not drawn"),
+    ]
+    assert campaign.composition_sentence(account).endswith(" Of the earlier set, 2 do not meet this, and are kept.")
+
+
 def test_servers_tell_what_is_known(tmp_path: Path) -> None:
     downloads = [
         make_download(configuration="BL", tls_version="TLSv1.3"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from core.errors import PlaceError, UsageError
 from core.system import process
 from core.system.process import Completed
 from downloader.campaign.campaign import load
+from downloader.campaign.limits import Stopping
 from downloader.control import stop_pause
 from downloader.control.reporter import Reporter
 from downloader.control.status import Status
@@ -75,6 +77,19 @@ def test_data_keeps_the_environment_in_which_it_was_measured(tmp_path: Path, mon
             if recorded:
                 journal.db.execute("UPDATE runs SET state = 'done'")
                 journal.db.commit()
+            journal.close()
+
+
+def test_data_of_a_campaign_that_met_its_rule_keeps_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kernel, until_ci, expected in (("6.1", "0.05", "6.1"), ("6.12", "0.05", "6.1"), ("6.18", "0.02", "6.18")):
+        monkeypatch.setattr(NoPlace, "kernel", kernel)
+        plan = planned(tmp_path, until_ci=until_ci)
+        state = Stopping(plan.campaign.stop_when, plan.campaign.comparisons, ()).state()
+        for journal in opened(plan, tmp_path / "out").values():
+            assert journal.document("environment")["kernel"] == expected
+            journal.set_meta("stopping", json.dumps(state | {"reached": True}))
             journal.close()
 
 

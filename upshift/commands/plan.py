@@ -15,13 +15,14 @@ from typing import Annotated, TextIO
 import typer
 
 from core import terminal
-from core.domain import Role, Target
+from core.domain import Role, Target, Transport
 from core.errors import BlockedError, ReachError
 from core.files.disk import free_bytes, size_text
 from core.options import with_options
 from core.reach import check_address, check_named
 from core.untrusted import host_and_port, is_address
 from downloader.campaign.campaign import Campaign, load
+from downloader.campaign.configurations import transport_of
 from downloader.campaign.expected import USUAL, PathGuess
 from downloader.campaign.limits import Captures
 from downloader.execution.run import check_limits
@@ -110,10 +111,12 @@ def plan(
     if needed is not None:
         domains = len({target.domain for target in shared.targets})
         enough = "it has" if domains >= needed else "this campaign has"
+        by_quic = _domains_over_quic(shared)
+        of_quic = "" if by_quic is None else f"; {by_quic} in comparisons with QUIC"
         terminal.print_line(
             to,
             f"An effect of 5 % on all domains is found with 90 % power from {_count(needed, 'domain')} on ({enough} "
-            f"{domains}), if the time of a download has {options.noise:g} % of noise (--noise).",
+            f"{domains}{of_quic}), if the time of a download has {options.noise:g} % of noise (--noise).",
         )
     left = (*_without_http3(shared), *_left_alone(loaded, shared.targets))
     for sentence in (*_disk(loaded, expected, in_folder), *left):
@@ -130,6 +133,15 @@ def plan(
         size = size_text(loaded.max_bytes)
         note = f"The size of {_count(unknown, 'target')} is not known, so max_bytes ({size}) counts."
         terminal.print_line(to, note)
+
+
+def _domains_over_quic(plan: SharedPlan) -> int | None:
+    """Domains that effects with QUIC have; None if all have as many."""
+    names = {name for one in plan.campaign.comparisons if one.role is Role.EFFECT for name in (one.config, one.vs)}
+    if not any(one.name in names and transport_of(one) is Transport.QUIC for one in plan.campaign.every):
+        return None
+    without = {target.domain for target in plan.without_http3}
+    return len({target.domain for target in plan.targets} - without) if without else None
 
 
 def _domains_needed(campaign: Campaign, vantage_points: int, noise: float) -> int | None:
