@@ -109,7 +109,8 @@ class ClientColumns:
     """Time in which that thread was ready to run and waited for a CPU (schedstat), from the first packet to the same
     moment. None: the kernel does not report it."""
     socket_drops: int | None = None
-    """Packets that the kernel dropped because the client read its UDP socket too late; None for TCP."""
+    """Packets that the kernel dropped because the client read its UDP socket too late; None for TCP. Those that came
+    merged (UDP GRO: quiche, quinn) count as one."""
     client_version: str | None = None
     """Versions of the client and its libraries."""
     tls_version: str | None = None

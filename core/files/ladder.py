@@ -61,7 +61,8 @@ class Transfer:
     """CPU seconds of the client per second of the transfer."""
     server_core_share: float | None = None
     socket_drops: int | None = None
-    """Datagrams that the kernel dropped because the client read its socket too late; None for TCP."""
+    """Datagrams that the kernel dropped because the client read its socket too late; None for TCP. Those that came
+    merged (UDP GRO: quiche, quinn) count as one."""
     fault: str | None = None
     """Why there is no rate."""
 

@@ -138,6 +138,8 @@ def test_the_client_hello_is_one_packet_with_one_key_share(client: Client, caddy
     if (told := hello.parameters) is not None:
         # A library may open the stream's window with the request; the connection's has to be there by then.
         assert (told.initial_max_stream_data_bidi_local or 0) <= window(client) <= (told.initial_max_data or 0)
+        # Where version 2 is offered, too, a server may change to it (RFC 9368, section 2.3).
+        assert told.version_information is None or told.version_information.available_versions == [1]
 
 
 @pytest.mark.parametrize("client", [c for c in CLIENTS if c.transport is Transport.QUIC], ids=lambda c: c.name)

@@ -78,7 +78,7 @@ pub struct Record<F> {
     /// Always null: no TCP here.
     pub tcp: Option<()>,
     pub quic: Option<F>,
-    /// Datagrams that the socket dropped because its buffer was full.
+    /// Datagrams that the socket dropped because its buffer was full. Those that came merged (UDP GRO) count as one.
     pub socket_drops: Option<u32>,
 }
 
