@@ -24,6 +24,10 @@ ANSWER_BYTES = (64, 50_000_000)
 MOST_MBIT = 300.0
 """Fastest path that the emulator keeps to."""
 LONGEST_MS = 10_000.0
+MOST_ACK_EVERY = 1000
+"""iwprobe acknowledges at least so often [segments]."""
+LONGEST_IDLE_MS = 45_000.0
+"""Leaves the other 15 s of the 60 of `again` to its two answers: as long as a probe of one window may take."""
 
 Client = Literal["kernel", "iw", "fetch", "again"]
 Beside = Annotated[str, Field(pattern=r"^(nothing|elephant|voice|rival [1-9][0-9]*)$")]
@@ -111,9 +115,13 @@ class Knobs(Strict):
         Literal["grows", "fixed"],
         About("", "The client's: it `grows`, and the kernel acknowledges each segment for longer, or is `fixed`."),
     ] = "grows"
-    ack_every: Annotated[Positive, About("segments", "After how many segments iwprobe acknowledges.")] = 1
+    ack_every: Annotated[
+        Positive, Field(le=MOST_ACK_EVERY), About("segments", "After how many segments iwprobe acknowledges.")
+    ] = 1
     idle_ms: Annotated[
-        float, Field(ge=0), About("ms", "Pause between the first answer and the second request of `again`.")
+        float,
+        Field(ge=0, le=LONGEST_IDLE_MS),
+        About("ms", "Pause between the first answer and the second request of `again`."),
     ] = 0.0
     grow: Annotated[
         Literal["kernel", "acks", "two"],

@@ -3,15 +3,16 @@
 Requests:
 
     {"op": "load", "address": A, "html": OBJECT, "objects": [OBJECT, ...], "connections": N, "pipelined": false,
-     "fixed_window": false, "rival": A or null, "rival_first": false, "limit_s": S, "gap_ms": MS}
+     "fixed_window": false, "rival": A or null, "rival_first": false, "limit_s": S, "gap_ms": MS, "span_ms": MS}
         OBJECT is [PATH, BYTES of the answer with its head]. The HTML first (null: none), then the objects over so many
         connections, each taking the next one when it has the last, or all asked for at once. A rival loads the same
         objects from another address at the same moment. A fixed receive window stays as it was when the first data was
         read, and the kernel acknowledges every second segment after about 16. Then each sender tells its TCP_INFO on
-        the same connection.
-    {"op": "elephant", "address": A}    a connection that takes all that the sender has
+        the same connection. What an elephant got is over the span from the start of the load, or over the load where
+        that takes longer.
+    {"op": "elephant", "address": A}    a connection that takes all that the sender has; answers with its port
     {"op": "voice", "address": A}       voice from that sender
-    {"op": "beside"}                    what the elephant got since the last load began, and the voice while it lasted
+    {"op": "beside"}                    the voice while the last load lasted
     {"op": "alone"}                     ends them
 
 Times are CLOCK_MONOTONIC [ns]; that of a load runs from before the first connect(2) to its last byte. `flights` is one
@@ -72,7 +73,7 @@ class LoadConnection:
             self.sock.send(b"".join(request(path) for path, _ in objects))
 
     def ask_info(self) -> None:
-        """Asks for the sender's TCP_INFO; `info` has it then."""
+        """Asks for the sender's TCP_INFO; once `info` has it, the connection is closed."""
         self._sender_info = bytearray()
         self.sock.send(request("/?info=1"))
 
@@ -92,6 +93,7 @@ class LoadConnection:
             _, _, body = bytes(self._sender_info).partition(b"\r\n\r\n")
             if body.endswith(b"}"):
                 self.info = json.loads(body)
+                self._sockets.close(self.sock)  # a sender is not patient enough for the longest span
             return
         if len(self._head) < 12:
             self._head += data[:12]
@@ -160,14 +162,14 @@ class LoadClient:
         self.sockets = Sockets()
         self._elephant: Elephant | None = None
         self._voice: Voice | None = None
-        self._began_ns = self._ended_ns = self._had = 0
+        self._began_ns = self._ended_ns = 0
 
     def load(self, wanted: dict[str, Any]) -> dict[str, Any]:
         """A load, see the module."""
         mine = Load(self.sockets, wanted, wanted["address"])
         rival = Load(self.sockets, wanted, wanted["rival"]) if wanted["rival"] else None
         both = [load for load in (mine, rival) if load is not None]
-        self._had = self._elephant.received if self._elephant else 0
+        had = self._elephant.received if self._elephant else 0
         if self._voice:
             self._voice.packets.clear()
         before = Usage.now()
@@ -192,35 +194,39 @@ class LoadClient:
                     (rival.size - rival.left) * 8e3 / max(time.monotonic_ns() - self._began_ns, 1)
                 )
             answer["ports"] = [connection.sock.getsockname()[1] for connection in mine.connections]
-            senders = [] if mine.left else self._sender_info(mine)
-            return {**answer, "flights": mine.flights, "waited_s": waited, "connections": senders}
+            senders = [] if mine.left else mine.connections
+            for connection in senders:
+                connection.ask_info()
+            end = self._began_ns / 1e9 + wanted["span_ms"] / 1e3
+            while senders and time.monotonic() < end:  # no longer: the answers come behind the elephant's queue
+                self.sockets.turn(end)
+            if self._elephant:
+                spent_ns = time.monotonic_ns() - self._began_ns
+                answer["neighbour_mbit"] = (self._elephant.received - had) * 8e3 / spent_ns
+            told = self._sender_info(senders)
+            return {**answer, "flights": mine.flights, "waited_s": waited, "connections": told}
         finally:
             for connection in (connection for load in both for connection in load.connections):
-                self.sockets.close(connection.sock)
+                if connection.info is None:
+                    self.sockets.close(connection.sock)
 
-    def _sender_info(self, load: Load) -> list[dict[str, Any]]:
-        """The senders' TCP_INFO."""
+    def _sender_info(self, connections: Sequence[LoadConnection]) -> list[dict[str, Any]]:
+        """The TCP_INFO that their senders were asked for."""
         until = time.monotonic() + INFO_S
-        for connection in load.connections:
-            connection.ask_info()
-        while any(c.info is None for c in load.connections):
+        while any(c.info is None for c in connections):
             if time.monotonic() > until:
                 raise FailedError("the sender does not tell its TCP_INFO")
             self.sockets.turn(until)
-        return [connection.info for connection in load.connections if connection.info]
+        return [connection.info for connection in connections if connection.info]
 
     def beside(self) -> dict[str, Any]:
-        """What elephant and voice got."""
-        answer: dict[str, Any] = {}
-        if self._elephant is not None:
-            spent_ns = time.monotonic_ns() - self._began_ns
-            answer["neighbour_mbit"] = (self._elephant.received - self._had) * 8e3 / spent_ns
-        if self._voice is not None:
-            until = time.monotonic() + INFO_S
-            while not any(sent > self._ended_ns for _, sent, _ in self._voice.packets) and time.monotonic() < until:
-                self.sockets.turn(until)
-            answer |= self._voice.summary(self._began_ns, self._ended_ns)
-        return answer
+        """What the voice got."""
+        if self._voice is None:
+            return {}
+        until = time.monotonic() + INFO_S
+        while not any(sent > self._ended_ns for _, sent, _ in self._voice.packets) and time.monotonic() < until:
+            self.sockets.turn(until)
+        return self._voice.summary(self._began_ns, self._ended_ns)
 
     def alone(self) -> None:
         """Ends elephant and voice."""
@@ -240,6 +246,7 @@ class LoadClient:
                 return self.beside()
             case "elephant":
                 self._elephant = Elephant(self.sockets, wanted["address"])
+                return {"port": self._elephant.sock.getsockname()[1]}
             case "voice":
                 self._voice = Voice(self.sockets, wanted["address"])
             case "alone":

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from core.errors import PlaceError
+from core.files import store
 from core.reach import IPNetwork
+from downloader.control import page_server
 from tests.cells import examples
-from vantage.host.fallback import Fallback, FallbackRules
+from upshift.commands import sender
+from vantage.host import sender_watch
+from vantage.host.fallback import Fallback, FallbackRules, SenderPrefix
 from vantage.linux.closed_connections import ClosedConnection, parse
 
 MSS = 1_448
@@ -162,6 +171,41 @@ def test_routes_are_exactly_the_small_windows(events: list[tuple[int, bool, floa
         rows = list(world.fallback.rows(now=now, wall=now))
         assert {row.prefix for row in rows if row.window == 3} == set(world.routes)
         assert len(rows) <= most and all(row.known_sent_again <= row.known <= 5 for row in rows)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("as_json", [True, False])
+def test_what_was_only_tried_says_so_everywhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dry_run: bool, as_json: bool
+) -> None:
+    """The windows of a dry run are those that prefixes would have."""
+    pages: list[Callable[[], str | None]] = []
+
+    def watch(device: str, rules: FallbackRules, *, say: Any, each: Any, **_: Any) -> None:
+        fallback = Fallback(rules, lambda *_: None, say)
+        for _number in range(20):
+            fallback.add(ClosedConnection(ipaddress.ip_address("198.18.5.7").packed, MSS, 0, 5 * MSS, MSS), 0.0)
+        each(fallback, 0)
+
+    def serve(_: object, page: Callable[[], str | None]) -> AbstractContextManager[None]:
+        pages.append(page)
+        return nullcontext()
+
+    monkeypatch.setattr(sender_watch, "watch", watch)
+    monkeypatch.setattr(page_server, "serve", serve)
+    out = tmp_path / "prefixes.parquet"
+    argv = ["watch", "--prefix-routes", "eth0", "--metrics", "127.0.0.1:9100", "-o", str(out)]
+    argv += ["--dry-run"] * dry_run + ["--json"] * as_json
+    done = CliRunner().invoke(sender.app, argv)
+    assert done.exit_code == 0, done.output
+    [row] = store.read_rows(out, "sender_prefixes", SenderPrefix)
+    assert (row.window, row.dry_run) == (3, dry_run)
+    assert f"\nupshift_sender_dry_run {float(dry_run)}\n" in (pages[0]() or "")
+    if as_json:
+        line, last = map(json.loads, done.output.splitlines())
+        assert (line["dry_run"], last["prefixes"][0]["dry_run"]) == (dry_run, dry_run)
+    else:
+        assert done.output.count("(dry run)") == 2 * dry_run
 
 
 def message(

@@ -187,6 +187,12 @@ CHANGES = [
     ('beside = "elephant"', 'grow = "acks"\nloss_percent = 1', "cells 1: grow counts in loss-free flows only"),
     ('beside = "elephant"', "drop = [0]\nloss_percent = 1", "the emulator has one of them on a path"),
     ('"net.ipv4.tcp_pacing_ss_ratio" = 40', '"kernel.panic" = 1', "sysctls have a name that is not in net.ipv4"),
+    (
+        'beside = "elephant"',
+        'client = "again"\nidle_ms = 70_000',
+        "fixed: field idle_ms: .* or equal to 45000",
+    ),
+    ('beside = "elephant"', 'client = "fetch"\nack_every = 2_000', "fixed: field ack_every: .* or equal to 1000"),
     ("objects = [73848]", "objects = [20]", "an answer has 64 to 50000000 bytes, its head too"),
     ("burst = {}", "burst = { pace = 1 }", "levels.sender.burst: field pace: unknown field"),
     ("burst = {}", "burst = { iw = 10 }", "cells 1: its column sender sets iw, as another one does"),

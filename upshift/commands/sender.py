@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -65,12 +65,12 @@ def watch(
         nonlocal page, seen
         seen = fallback, lost
         if endpoint is not None:
-            page = _page(fallback, lost)
+            page = _page(fallback, lost, dry_run=dry_run)
 
     def say(line: str) -> None:
         at = time.time()
-        text = {"at": at, "line": line} if as_json else f"{_clock(at)} {'(dry run) ' if dry_run else ''}{line}"
-        typer.echo(json.dumps(text) if as_json else text)
+        text = f"{_clock(at)} {'(dry run) ' if dry_run else ''}{line}"
+        typer.echo(json.dumps({"at": at, "line": line, "dry_run": dry_run}) if as_json else text)
         sys.stdout.flush()
 
     try:
@@ -78,17 +78,17 @@ def watch(
             sender_watch.watch(device, rules, dry_run=dry_run, until=end, say=say, each=each)
     finally:
         if seen is not None:
-            rows = list(seen[0].rows(now=time.monotonic(), wall=time.time()))
+            rows = [replace(row, dry_run=dry_run) for row in seen[0].rows(now=time.monotonic(), wall=time.time())]
             if out is not None:
                 store.write_rows(out, "sender_prefixes", rows, SenderPrefix)
-            _print(rows, seen[1], as_json=as_json)
+            _print(rows, seen[1], dry_run=dry_run, as_json=as_json)
 
 
 def _clock(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _print(rows: Sequence[SenderPrefix], lost: int, *, as_json: bool) -> None:
+def _print(rows: Sequence[SenderPrefix], lost: int, *, dry_run: bool, as_json: bool) -> None:
     """The prefixes: those with another window first, then those with the most connections."""
     from core.terminal import console, print_line, print_table
 
@@ -108,14 +108,15 @@ def _print(rows: Sequence[SenderPrefix], lost: int, *, as_json: bool) -> None:
         counts = [f"{row.connections:,}", again, str(row.known), of_known, str(row.window)]
         cells.append([row.prefix, *counts, _clock(row.since_at), row.left_alone or "-"])
     words = ["prefix", "since", "left alone"]
-    print_table(to, [cells, [line[:-1] for line in cells]], title="Client prefixes:", words=words)
+    title = "Client prefixes, with the windows that they would have (dry run):" if dry_run else "Client prefixes:"
+    print_table(to, [cells, [line[:-1] for line in cells]], title=title, words=words)
     if len(rows) > SHOWN:
         print_line(to, f"{len(rows) - SHOWN:,} more prefixes; -o has all of them.")
     if lost:
         print_line(to, f"{lost:,} events were lost.")
 
 
-def _page(fallback: Fallback, lost: int) -> str:
+def _page(fallback: Fallback, lost: int, *, dry_run: bool) -> str:
     """The page of metrics; series per prefix for those with the smaller window alone."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -131,5 +132,6 @@ def _page(fallback: Fallback, lost: int) -> str:
         GaugeMetricFamily("upshift_sender_prefixes", "Prefixes that are kept.", value=len(fallback)),
         GaugeMetricFamily("upshift_sender_small_windows", "Prefixes with the smaller window.", value=len(prefixes)),
         small,
+        GaugeMetricFamily("upshift_sender_dry_run", "1: windows are those that would be set.", value=int(dry_run)),
     ]
     return exposition(families)

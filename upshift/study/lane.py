@@ -6,13 +6,13 @@ import itertools
 import math
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from core.files.study import Cell, Ending
 from core.files.study_terms import Knobs
-from survey.iw.wire import MOST_BYTES, MOST_FETCHED_BYTES, Mode, ProbeRequest, ProbeVerdict
+from survey.iw.wire import MOST_BYTES, MOST_FETCHED_BYTES, Mode, Note, ProbeRequest, ProbeVerdict
 from upshift.study.clients import EndedError, KernelClient, LaneProber
 from vantage.lab.addresses import window_addresses
 from vantage.lab.lab import Lab
@@ -35,6 +35,10 @@ FILL_S = 60.0
 FILLED = 0.95
 """An elephant has filled its link after a drop and this share of the rate over `RTTS` round trips."""
 RTTS = 5
+DRAIN_S = 600.0
+"""A path that is not empty by then has something on it that does not end: 4 MB at 64 kbit/s take 500 s."""
+LOOK_MS = 2000
+"""Meanwhile the lane looks this often whether the run is to end."""
 UNLIMITED_QUEUE = 1_000_000_000
 MSS, HEADERS = 1448, 52
 """Payload and headers of a full segment with timestamps, on IPv4 [bytes]."""
@@ -60,11 +64,14 @@ class Lane:
         number: of the server node, from 1.
         sysctls: names of all settings that cells of the study change.
         seed: of pauses and losses.
+        stopped: whether the run is to end; looked at while the lane waits for its path.
     """
 
-    def __init__(self, lab: Lab, number: int, *, sysctls: Sequence[str], seed: int) -> None:
+    def __init__(
+        self, lab: Lab, number: int, *, sysctls: Sequence[str], seed: int, stopped: Callable[[], bool]
+    ) -> None:
         self.lab, self.server = lab, lab.topology.server[number - 1].name
-        self._seed = seed
+        self._seed, self._stopped = seed, stopped
         self._place, self._node = lab.place(CLIENT), lab.place(self.server)
         self._emulator = lab.emulator()
         self._windows = {window: own.ipv4 for window, own in window_addresses(lab.topology)[self.server].items()}
@@ -95,9 +102,10 @@ class Lane:
     def prepare(self, knobs: Knobs) -> str | None:
         """Programs the path and starts what is beside the flows of a block; a sentence if that cannot be had.
 
-        Raises EndedError as `once`.
+        A run that is to end meanwhile leaves it half done. Raises EndedError as `once`.
         """
         self.client.ask(op="alone")
+        self._wait_empty()  # what is in flight keeps the path as it was: a queue of another block's elephant
         self._set_path(knobs)
         if knobs.beside == "voice":
             self.client.ask(op="voice", address=self._main)
@@ -123,10 +131,10 @@ class Lane:
 
     def _fill(self, knobs: Knobs) -> str | None:
         """Starts an elephant and waits until it has filled the link; a sentence if it does not."""
-        self.client.ask(op="elephant", address=self._main)
+        port = self.client.ask(op="elephant", address=self._main)["port"]
         until, share, dropped = time.monotonic() + FILL_S, 0.0, False
         span_s = max(RTTS * knobs.rtt_ms / 1000, 0.1)
-        while time.monotonic() < until:
+        while time.monotonic() < until and not self._stopped():
             before = self._snapshot()
             time.sleep(span_s)
             after = self._snapshot()
@@ -134,7 +142,8 @@ class Lane:
             spent_s = (after["monotonic_ns"] - before["monotonic_ns"]) / 1e9
             delivered = _delivered(after, self.server) - _delivered(before, self.server)
             share = delivered * 8e-6 / spent_s / (knobs.rate_mbit or math.inf)
-            dropped = dropped or any(flow["tail"] for flow in self._flows(self._main))
+            # The table has the elephants of blocks before, too.
+            dropped = dropped or any(flow["tail"] for flow in self._flows(self._main) if flow["dport"] == port)
             if dropped and share >= FILLED:
                 return None
         return f"the elephant has {share:.1%} of the link and {'a' if dropped else 'no'} drop after {FILL_S:g} s"
@@ -146,7 +155,7 @@ class Lane:
             name: of the repetition; pauses and losses follow from it.
 
         Raises:
-            EndedError: a client, or what is beside, ended. `prepare` starts them again.
+            EndedError: a client, or what is beside, ended, or the path does not become empty. `prepare` starts again.
             LabError: the lab is broken.
         """
         knobs, chance = cell.knobs, random.Random(f"{self._seed}/{name}")
@@ -187,7 +196,16 @@ class Lane:
         if knobs.beside in ("elephant", "voice"):
             time.sleep(RTTS * knobs.rtt_ms / 1000 + more_s)
         else:
-            self._emulator.ask("idle", pairs=self._pairs, timeout_ms=round(2000 + 2 * knobs.rtt_ms))
+            self._wait_empty()
+
+    def _wait_empty(self) -> None:
+        """Until no packet is under way, or the run is to end. Raises EndedError if the path does not become empty."""
+        until = time.monotonic() + DRAIN_S
+        while not self._emulator.ask("idle", pairs=self._pairs, timeout_ms=LOOK_MS)["idle"]:
+            if self._stopped():
+                return
+            if time.monotonic() >= until:
+                raise EndedError(f"the path was not empty after {DRAIN_S:g} s")
 
     def _load(self, knobs: Knobs, address: str, *, rival_first: bool) -> tuple[dict[str, Any], float, Ending]:
         """A load by the kernel's TCP: metrics, time that was spent waiting for processors [ms], outcome."""
@@ -204,10 +222,11 @@ class Lane:
             rival_first=rival_first,
             limit_s=CENSORED_S,
             gap_ms=knobs.rtt_ms / 2,
+            span_ms=_span_ms(knobs),
         )
         ending, ends = Ending(reply["outcome"]), reply["connections"]
         time_ms = CENSORED_S * 1000 if ending is Ending.CENSORED else reply["ns"] / 1e6
-        reply |= self._beside(knobs, time_ms)
+        reply |= self.client.ask(op="beside") if knobs.beside == "voice" else {}
         metrics = {
             "time_ms": time_ms,
             "spent_ms": time_ms,
@@ -221,14 +240,6 @@ class Lane:
             **{name: reply.get(name) for name in ("neighbour_mbit", "voice_p50_ms", "voice_p99_ms", "voice_lost")},
         }
         return metrics, reply["waited_s"] * 1e3 + sum(end["waited_ns"] for end in ends) / 1e6, ending
-
-    def _beside(self, knobs: Knobs, spent_ms: float) -> dict[str, Any]:
-        """What the neighbour got, over a span that does not depend on the flow unless that takes longer."""
-        if knobs.beside not in ("elephant", "voice"):
-            return {}
-        alone_ms = sum(knobs.objects) * 8e-3 / (knobs.rate_mbit or math.inf)
-        time.sleep(max(4 * alone_ms + RTTS * knobs.rtt_ms - spent_ms, 0) / 1000)
-        return self.client.ask(op="beside")
 
     def _probe(self, knobs: Knobs, address: str) -> tuple[dict[str, Any], float, Ending]:
         """The same by iwprobe."""
@@ -247,15 +258,23 @@ class Lane:
             most_bytes=MOST_BYTES if mode is Mode.IW else MOST_FETCHED_BYTES,
         )
         reply, waited_ms = self._prober.ask(request)
-        if reply.verdict not in (ProbeVerdict.COMPLETE, ProbeVerdict.LIMITED):
+        ending = Ending.OK
+        if mode is Mode.FETCH and reply.total_us >= CENSORED_S * 1e6 and reply.verdict is not ProbeVerdict.COMPLETE:
+            ending = Ending.CENSORED
+        elif reply.verdict not in (ProbeVerdict.COMPLETE, ProbeVerdict.LIMITED):
             raise EndedError(f"iwprobe: {reply.verdict.value.replace('_', ' ')}")
-        time_ms = reply.total_us / 1000
+        time_ms = CENSORED_S * 1000 if ending is Ending.CENSORED else reply.total_us / 1000
         if mode is not Mode.FETCH:
             return {"segments": reply.flight_segments, "spent_ms": time_ms}, waited_ms, Ending.OK
         times = [arrival.at_us for arrival in reply.arrivals]
         flights = 1 + sum(later - earlier > knobs.rtt_ms * 500 for earlier, later in itertools.pairwise(times))
-        metrics = {"time_ms": time_ms, "spent_ms": time_ms, "flights": flights, "rounds": rounds(knobs, time_ms)}
-        return metrics, waited_ms, Ending.OK
+        metrics = {
+            "time_ms": time_ms,
+            "spent_ms": time_ms,
+            "flights": None if Note.ARRIVALS_CUT in reply.notes else flights,
+            "rounds": rounds(knobs, time_ms),
+        }
+        return metrics, waited_ms, ending
 
     def _snapshot(self) -> dict[str, Any]:
         return self._emulator.ask("snapshot", pairs=self._pairs)
@@ -286,6 +305,14 @@ def _stretched(knobs: Knobs, metrics: Mapping[str, Any]) -> str:
     if metrics.get("stretched", 0) <= STRETCHED * segments:
         return ""
     return f"the client's ACKs left out {metrics['stretched']} of {segments} segments"
+
+
+def _span_ms(knobs: Knobs) -> float:
+    """Over how long a neighbour is watched: a span that does not depend on the flow, unless that takes longer."""
+    if knobs.beside not in ("elephant", "voice"):
+        return 0.0
+    alone_ms = (knobs.html + sum(knobs.objects)) * 8e-3 / (knobs.rate_mbit or math.inf)
+    return 4 * alone_ms + RTTS * knobs.rtt_ms
 
 
 def rounds(knobs: Knobs, time_ms: float) -> float:

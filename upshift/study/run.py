@@ -8,15 +8,16 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from core.domain import RouteAttribute, Sysctl
-from core.errors import LabError, PlaceError
+from core.errors import LabError, PlaceError, UsageError
 from core.files import store
+from core.files.config import read_json
 from core.files.disk import folder_lock, whole_file, write_json
 from core.files.study import FLOWS_FILE, FLOWS_KIND, STUDY_FILE, Ending, Study, flow_row, flow_schema
 from core.files.study_file import keep
@@ -34,6 +35,7 @@ Say = Callable[[str], None]
 """Shows a line to the user."""
 
 TOPOLOGY = "studies"
+ENVIRONMENT_FILE = "environment.json"
 MOST_REPEATS = 3
 """How often a void repetition is repeated."""
 MOST_BREAKDOWNS = 3
@@ -90,7 +92,7 @@ def run_study(
     Raises:
         LabError: the lab cannot be built, or breaks again and again.
         PlaceError: the kernel lacks something, or the disk is full.
-        UsageError: the folder belongs to another study.
+        UsageError: the folder belongs to another study, or its flows are of another kernel.
     """
     check_kernel(study)
     with folder_lock(out):
@@ -131,10 +133,20 @@ class StudyProgress:
         self.void = 0
 
     def begin(self, lab: Lab, client_fifo: int) -> None:
-        """Writes what the numbers depend on; warns if the lab has no real-time priority."""
+        """Writes what the numbers depend on; warns if the lab has no real-time priority.
+
+        Raises UsageError if the folder has flows of another kernel, or with another real-time priority.
+        """
         environment = dict(lab.place(CLIENT).environment())
         timing = {**lab.timing(), "client_fifo_priority": client_fifo}
-        write_json(self._out / "environment.json", {"study": self._study.name, **environment, "timing": timing})
+        record = {"study": self._study.name, **environment, "timing": timing}
+        path = self._out / ENVIRONMENT_FILE
+        here, there = _kind(record), _kind_at(path) if self.done else None
+        if there is not None and there != here:
+            raise UsageError(
+                f"its flows are of {there}, and this host has {here}", where=str(self._out), remedy="use another --out"
+            )
+        write_json(path, record)
         if not client_fifo or not timing["servers_fifo_priority"]:
             self.say("client and senders have no real-time priority here (SCHED_FIFO): more flows will be void")
 
@@ -150,6 +162,23 @@ class StudyProgress:
         note = f"{self.void} void" if self.void else ""
         task = f"study {self._study.name}"
         self.progress.update(task, done=self.done, total=self._total, failed=self._disturbed, note=note)
+
+
+def _kind(record: Mapping[str, Any]) -> str:
+    """In words what flows of one folder have in common, of an `environment.json`.
+
+    Client and senders are granted the same; the client's is 0 where it ended before it was asked for, too.
+    """
+    is_real_time = record["timing"]["servers_fifo_priority"]
+    return f"Linux {record['kernel']} with{'' if is_real_time else 'out'} real-time priority"
+
+
+def _kind_at(path: Path) -> str | None:
+    """The same of a file; None if that does not tell."""
+    try:
+        return _kind(read_json(path))
+    except (UsageError, KeyError, TypeError):
+        return None
 
 
 def _make_all(study: Study, ledger: StudyLedger, report: StudyProgress, *, lanes: int, until: float) -> None:
@@ -217,7 +246,8 @@ class LaneWorker(threading.Thread):
     def run(self) -> None:
         try:
             names = sorted({name for cell in self._study.cells for name in cell.knobs.sysctls})
-            with closing(Lane(self._lab, self._number, sysctls=names, seed=self._study.seed)) as lane:
+            seed, stopped = self._study.seed, lambda: self._agenda.stopped
+            with closing(Lane(self._lab, self._number, sysctls=names, seed=seed, stopped=stopped)) as lane:
                 while (block := self._agenda.begin()) is not None:
                     self._make(lane, block)
                     self._agenda.end(block)
@@ -234,6 +264,8 @@ class LaneWorker(threading.Thread):
                 try:
                     if not prepared:
                         broken, prepared = lane.prepare(block.knobs), True
+                        if self._agenda.stopped:  # an elephant takes its time, and so does a path to become empty
+                            return
                     outcome = _disturbed(broken) if broken else lane.once(cell, name)
                     attempts += 1
                 except EndedError as error:

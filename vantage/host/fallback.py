@@ -67,6 +67,8 @@ class SenderPrefix:
     """Since when it has this window."""
     left_alone: str | None
     """Why its window is not changed."""
+    dry_run: bool = False
+    """Nothing was changed (`--dry-run`): the window is the one that it would have."""
 
 
 @dataclass(slots=True, eq=False)

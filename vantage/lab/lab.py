@@ -100,7 +100,8 @@ class Lab:
             path: as in a topology; its rate may be infinite.
             uplink_mbit: rate towards the server.
             lost: packets of each connection that are lost (`pathem.path_pairs`).
-            draw: other random losses for each number; connections under one number lose the same packets.
+            draw: other random losses for each number; connections under one number lose the same packets, between
+                whichever nodes. 0: those of this path.
 
         Raises LabError if the emulator refuses, or if the lab belongs to another process.
         """
@@ -109,7 +110,7 @@ class Lab:
                 f"the lab {self.name} is up already, and its paths are not changed",
                 remedy=f"run: upshift lab down {self.name}",
             )
-        seed = self.topology.seed_of("loss", server, vantage, str(draw))
+        seed = self.topology.seed_of("loss", *((str(draw),) if draw else (server, vantage, "0")))
         with closing(self.emulator()) as emulator:
             for pair in path_pairs(vantage, server, path, uplink_mbit=uplink_mbit, seed=seed, lost=lost):
                 emulator.ask("set_pair", **pair)
