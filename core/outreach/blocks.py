@@ -107,7 +107,8 @@ class BlockLists:
     """Several block lists, read again while we run: an opt-out takes effect within seconds.
 
     One wrong line must not undo the opt-outs beside it. As it may be half of an old entry, nothing is taken back while
-    there is one: all that was listed stays, and what the other lines add holds, too.
+    there is one: all that was listed stays, and what the other lines add holds, too. A list that cannot be read is
+    tried again at each look.
 
     Attributes:
         complaints: what is wrong with lists that changed; each was printed on standard error at once.
@@ -117,6 +118,8 @@ class BlockLists:
         self._paths = list(paths)
         self._state = {path: (self._stamp(path), self._first(path)) for path in self._paths}
         self._looked = time.monotonic()
+        self._said: dict[Path, str] = {}
+        """What was last said of a list that is still wrong."""
         self.complaints: list[str] = []
 
     @staticmethod
@@ -124,12 +127,13 @@ class BlockLists:
         return Blocked() if path == HOST_LIST and not path.exists() else read_blocked(path)
 
     @staticmethod
-    def _stamp(path: Path) -> tuple[int, int]:
+    def _stamp(path: Path) -> tuple[int, ...]:
         try:
             status = path.stat()
         except OSError:
-            return (0, 0)
-        return (status.st_mtime_ns, status.st_size)
+            return ()
+        # A change of rights sets the ctime alone; a file that takes another's place may have its time and size.
+        return (status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size)
 
     def check(self, host: str, address: str | None) -> None:
         """Raises BlockedError if host or address is listed."""
@@ -145,25 +149,29 @@ class BlockLists:
         if now - self._looked < REREAD_S:
             return
         self._looked = now
-        for path, (stamp, _) in list(self._state.items()):
+        for path, (stamp, before) in list(self._state.items()):
             fresh = self._stamp(path)
             if fresh == stamp:
                 continue
-            self._state[path] = (fresh, self._again(path, self._state[path][1]))
+            try:
+                self._state[path] = (fresh, self._again(path, before))
+            except UsageError as error:  # its stamp stays the old one: what is in it may be an opt-out
+                self._complain(path, error)
 
     def _again(self, path: Path, before: Blocked) -> Blocked:
-        """What a list says now."""
-        try:
-            # A letter that is not UTF-8 spoils its line only.
-            blocked, wrong = parse_blocked(read_bytes(path, most_bytes=MOST_BYTES).decode("utf-8-sig", "replace"))
-            if not wrong:
-                return blocked
-            self._complain(first_fault(path, wrong))
-            return Blocked(before.domains | blocked.domains, before.prefixes | blocked.prefixes)
-        except UsageError as error:
-            self._complain(error)
-            return before
+        """What a list says now. Raises UsageError if it cannot be read."""
+        # A letter that is not UTF-8 spoils its line only.
+        blocked, wrong = parse_blocked(read_bytes(path, most_bytes=MOST_BYTES).decode("utf-8-sig", "replace"))
+        if not wrong:
+            self._said.pop(path, None)
+            return blocked
+        self._complain(path, first_fault(path, wrong))
+        return Blocked(before.domains | blocked.domains, before.prefixes | blocked.prefixes)
 
-    def _complain(self, error: UsageError) -> None:
-        self.complaints.append(f"{error.sentence()}; what was listed stays in force")
-        print(f"upshift: {self.complaints[-1]}", file=sys.stderr)  # noqa: T201 - who opts out cannot wait for the end
+    def _complain(self, path: Path, error: UsageError) -> None:
+        said = f"{error.sentence()}; what was listed stays in force"
+        if self._said.get(path) == said:
+            return
+        self._said[path] = said
+        self.complaints.append(said)
+        print(f"upshift: {said}", file=sys.stderr)  # noqa: T201 - who opts out cannot wait for the end

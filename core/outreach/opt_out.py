@@ -72,12 +72,18 @@ def add(path: Path, entries: Sequence[str]) -> list[str]:
         missing = [entry for entry in entries if entry not in present]
         if missing or not path.exists():
             gap = "\n" if text and not text.endswith("\n") else ""
-            disk.write_text(path, f"{text}{gap}" + "".join(f"{entry}\n" for entry in missing))
-            path.chmod(0o644)
+            _write(path, f"{text}{gap}" + "".join(f"{entry}\n" for entry in missing))
         lost = set(entries).difference(parts(read_text(path, most_bytes=MOST_BYTES).splitlines()))
     if lost:
         raise PlaceError(f"{', '.join(sorted(lost))} was written, but is not there", where=str(path))
     return missing
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a file that everybody may read from its first moment on, whatever the umask: campaigns are not root."""
+    with disk.whole_file(path) as part:
+        part.write_text(text, encoding="utf-8")
+        part.chmod(0o644)
 
 
 @contextlib.contextmanager
@@ -97,10 +103,8 @@ def digest(entries: Iterable[str]) -> str:
 def confirm(entries: Iterable[str], now: float) -> None:
     """Notes that this host has all entries of a control machine's list, in this boot."""
     mark = f"{digest(entries)} {now}"
-    disk.write_text(_BOOT, f"{mark}\n")
-    disk.write_json(CONFIRMED, {"sha256": digest(entries), "at": now, "boot": mark})
-    for path in (_BOOT, CONFIRMED):
-        path.chmod(0o644)
+    _write(_BOOT, f"{mark}\n")
+    _write(CONFIRMED, disk.json_text({"sha256": digest(entries), "at": now, "boot": mark}))
 
 
 def confirmed() -> Mapping[str, Any] | None:

@@ -135,7 +135,7 @@ def _limits(status: Status) -> Iterator[Metric]:
     labels = ("vantage", "budget")  # whose it is changes all the time
     used = GaugeMetricFamily("upshift_budget_used_bytes", "Bytes of this UTC day.", labels=labels)
     limit = GaugeMetricFamily("upshift_budget_limit_bytes", "Most bytes per UTC day.", labels=labels)
-    for budget in status.budgets:
+    for budget in () if status.ended else status.budgets:  # the last page stays, and its day passes
         used.add_metric((budget.vantage, budget.budget), budget.used_bytes)
         limit.add_metric((budget.vantage, budget.budget), budget.limit_bytes)
     yield from (used, limit)

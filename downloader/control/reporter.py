@@ -38,6 +38,7 @@ from downloader.control.status import (
     VantagePoint,
     read_status,
 )
+from downloader.control.stop_pause import utc_day
 from downloader.schedule.schedule import State
 
 INTERVAL_S = 5.0
@@ -201,7 +202,7 @@ class Reporter:
         with self._lock:
             parts = {name: part.snapshot() for name, part in self._parts.items()}
             own, last_error = self._own, self._last_error
-            budgets = tuple(use for part in self._parts.values() for use in part.budgets)
+            budgets = tuple(use for part in self._parts.values() for use in part.budgets_of(utc_day(now)))
             rate = self._rate()
         progress = total(part.progress for part in parts.values())
         activity = own or _together([part.activity for part in parts.values()], now)
@@ -273,7 +274,9 @@ class VantageReport:
 
     def __init__(self, reporter: Reporter, name: str, counts: Counts) -> None:
         self._reporter, self._name, self.counts = reporter, name, counts
-        self.budgets: tuple[BudgetUse, ...] = ()
+        self._budgets: tuple[BudgetUse, ...] = ()
+        self._budgets_day = 0.0
+        """The UTC day of which they are: on the next nobody tells of any until a measurement run is chosen."""
         self._times: defaultdict[str, float] = defaultdict(float)
         self._activity = Activity(state=State.RUNNING, reason="starting", since=reporter._clock())
         self._seen = self._back_by = 0.0
@@ -296,8 +299,14 @@ class VantageReport:
         use = BudgetUse(
             vantage=self._name, budget=budget, whose=scrub(whose), used_bytes=used_bytes, limit_bytes=limit_bytes
         )
+        day = utc_day(self._reporter._clock())
         with self._reporter._lock:
-            self.budgets = (*(known for known in self.budgets if known.budget != budget), use)
+            self._budgets = (*(known for known in self.budgets_of(day) if known.budget != budget), use)
+            self._budgets_day = day
+
+    def budgets_of(self, day: float) -> tuple[BudgetUse, ...]:
+        """What is known of a UTC day; call it with the reporter's lock held."""
+        return self._budgets if self._budgets_day == day else ()
 
     def finished(self) -> None:
         """The vantage point's worker has ended."""

@@ -2,7 +2,8 @@
 
 A request is a file in the campaign's folder, so it can come from another session, another user or over SSH; who may
 write there may ask. A request to stop is for the present process: the next one removes it. A pause also holds for the
-processes that come later, until it is removed or over.
+processes that come later, until it is removed or over. Root asks as the folder's owner, whose campaign has to remove
+the request.
 
     DIR/asked/stop.json     {"at": Unix time}
     DIR/asked/pause.json    {"at": Unix time, "until": Unix time or null}
@@ -10,10 +11,13 @@ processes that come later, until it is removed or over.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
+import os
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +49,7 @@ class Pause:
 
 def request_stop(folder: Path, now: float) -> None:
     """Asks the process that works in this folder to end after its measurement run."""
-    _write(folder / _STOP, {"at": now})
+    _write(folder, _STOP, {"at": now})
 
 
 def stop_requested(folder: Path) -> bool:
@@ -59,13 +63,14 @@ def clear_stop(folder: Path) -> None:
 
 def request_pause(folder: Path, now: float, until: float | None) -> None:
     """Asks for no new measurement run before `until`."""
-    _write(folder / _PAUSE, {"at": now, "until": until})
+    _write(folder, _PAUSE, {"at": now, "until": until})
 
 
 def resume(folder: Path) -> bool:
     """Ends a pause; False if there was none."""
     try:
-        (folder / _PAUSE).unlink()
+        with _as_owner(folder) as there:
+            (there / _PAUSE).unlink()
     except FileNotFoundError:
         return False
     except PermissionError:
@@ -87,15 +92,41 @@ def pause_requested(folder: Path, now: float) -> Pause | None:
     return pause if pause.until is None or now < pause.until else None
 
 
-def _write(path: Path, document: object) -> None:
+def _write(folder: Path, name: str, document: object) -> None:
     try:
-        disk.write_json(path, document)
+        with _as_owner(folder) as there:
+            disk.write_json(there / name, document)
     except PermissionError:
-        raise _denied(path.parent.parent) from None
+        raise _denied(folder) from None
+    except OSError as error:
+        error.filename = str(folder / name)
+        raise
+
+
+@contextlib.contextmanager
+def _as_owner(folder: Path) -> Iterator[Path]:
+    """The folder; root works there as the user whose it is, and so follows no link that this user may not follow."""
+    if os.geteuid() != 0 or folder.stat().st_uid == 0:
+        yield folder
+        return
+    group, descriptor = os.getegid(), os.open(folder, os.O_PATH)
+    owner = os.fstat(descriptor)
+    try:
+        os.setegid(owner.st_gid)
+        os.seteuid(owner.st_uid)
+        yield Path(f"/proc/self/fd/{descriptor}")  # as its owner may not be let through the folders above it
+    finally:
+        os.seteuid(0)
+        os.setegid(group)
+        os.close(descriptor)
 
 
 def _denied(folder: Path) -> UsageError:
-    return UsageError("you may not write in this folder", where=str(folder), remedy="use the account of the campaign")
+    if os.geteuid() == 0:
+        what, remedy = "its owner may not write in it", f"give it and {folder / 'asked'} to the account of the campaign"
+    else:
+        what, remedy = "you may not write in this folder", "use the account of the campaign"
+    return UsageError(what, where=str(folder), remedy=remedy)
 
 
 class StopGate(Gate):
@@ -147,6 +178,11 @@ class StoppableProgress:
 def utc(at: float) -> str:
     """A Unix time as people read it. Raises ValueError or OverflowError for one that no calendar of ours has."""
     return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def utc_day(at: float) -> float:
+    """The number of a Unix time's day in UTC, from 1970 on."""
+    return at // 86_400
 
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|h|d)")

@@ -12,8 +12,9 @@ from pathlib import Path
 from core.domain import Download, Failure
 from core.errors import UsageError
 from core.files.journal import JournalReader, open_journals
+from core.outreach.blocks import Blocked
 from core.outreach.lists import domain_of
-from core.reach import is_allowed
+from core.reach import unmapped_prefix
 from core.untrusted import host_and_port, scrub
 from downloader.campaign.campaign import Order
 from downloader.limits.budget import AccountEntry, Spent
@@ -59,7 +60,8 @@ class Fetched:
     ip_bytes: int
     """Both directions."""
     exact: bool
-    """False: `ip_bytes` is the most that it can be, as the attempt was killed, or had servers of others, too."""
+    """False: `ip_bytes` is the most that it can be, as the attempt was killed or interrupted, or its capture lacks
+    packets, or as it had servers of others, too."""
     requests: tuple[RecordedRequest, ...]
     """Those that are recorded; a kill may have hit another one. Of those that an opt-out ended, the first, which may
     have run: the others sent nothing."""
@@ -68,7 +70,8 @@ class Fetched:
 def parse(text: str) -> Selection:
     """Who asks: `www.example.org` (with all names below it), `192.0.2.0/24` or an address, `AS64500` or `64500`.
 
-    Names and prefixes are read as in block lists: a name in any script, a prefix with host bits.
+    Names and prefixes are read as in block lists: a name in any script, a prefix with host bits, of IPv4 with the
+    addresses of IPv6 that lead to it.
 
     Raises:
         UsageError: it is none of them.
@@ -77,11 +80,11 @@ def parse(text: str) -> Selection:
         network = f"AS{int(number[1])}"
         return lambda entry: entry.network == network
     try:
-        prefix = ipaddress.ip_network(text, strict=False)
+        prefixes = Blocked(prefixes=frozenset([unmapped_prefix(ipaddress.ip_network(text, strict=False))]))
     except ValueError:
         pass
     else:
-        return lambda entry: entry.address is not None and is_allowed(entry.address, [prefix])
+        return lambda entry: entry.address is not None and prefixes.address(entry.address)
     try:
         domain = domain_of(text)
     except ValueError:

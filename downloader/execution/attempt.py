@@ -175,7 +175,7 @@ class Attempt:
         taken = self._ip_bytes
         if not self._is_whole:
             taken = interrupted_bytes(self._campaign, self._run.target, self._ip_bytes, self.downloads)
-        return Ended(ip_bytes=taken, at=self._vantage.clock())
+        return Ended(ip_bytes=taken, at=self._vantage.clock(), exact=self._is_whole)
 
     def make(self) -> tuple[list[Download], Disturbance | None]:
         """The downloads of the attempt, and why it is void, if it is."""

@@ -333,20 +333,23 @@ def settle_killed(campaign: Campaign, journal: Journal, runs: Mapping[int, Plann
     """Counts killed attempts from their captures, whole or partial; one without keeps its worst case."""
     for entry in journal.spent.unsettled():
         run = runs[entry.run]
-        took = _taken(campaign, journal, entry, run, path_of(run, entry.attempt))
-        journal.spent.settle(entry.run, entry.attempt, took)
+        took, exact = _taken(campaign, journal, entry, run, path_of(run, entry.attempt))
+        journal.spent.settle(entry.run, entry.attempt, took, exact=exact)
 
 
-def _taken(campaign: Campaign, journal: Journal, entry: AccountEntry, run: PlannedRun, path: Path) -> int | None:
+def _taken(
+    campaign: Campaign, journal: Journal, entry: AccountEntry, run: PlannedRun, path: Path
+) -> tuple[int | None, bool]:
+    """IP bytes of a killed attempt, and whether they are all of them and no more; None: nobody knows."""
     if entry.address is None:
-        return 0
+        return 0, True
     if path.exists():  # killed between the end of the capture and the record
-        return ip_bytes(path)
+        return ip_bytes(path), True
     parts = [part for part in part_names(path) if part.exists()]
     if not parts:  # lost in a power cut
-        return None
+        return None, False
     finished = journal.attempt(entry.run, entry.attempt)
-    return interrupted_bytes(campaign, run.target, sum(map(ip_bytes, parts)), finished)
+    return interrupted_bytes(campaign, run.target, sum(map(ip_bytes, parts)), finished), False
 
 
 def trusts_clock(campaign: Campaign) -> bool:

@@ -70,6 +70,8 @@ class Ended:
     """Both directions, by its capture."""
     at: float
     """Unix time of its end."""
+    exact: bool = True
+    """False: its capture may lack packets, and `ip_bytes` is the most that it can be."""
 
 
 class Journal(JournalReader):
@@ -176,7 +178,7 @@ class Journal(JournalReader):
         if capture is not None:
             self.captures.add(capture)
         if ended is not None:
-            self.spent.settle(number, self._attempt(number), ended.ip_bytes, ended=ended.at)
+            self.spent.settle(number, self._attempt(number), ended.ip_bytes, ended=ended.at, exact=ended.exact)
 
     def stage(self, number: int, attempt: int, download: Download) -> None:
         """Stores a finished download of a run that is not accepted yet."""

@@ -107,8 +107,8 @@ def free(folder: Path, verified: Path, *, sha256: str | None = None) -> Freed:
     The copies of the journals are removed first: on a full disk the journals need room to say what is dropped.
 
     Args:
-        verified: a `snapshot.json` whose files have arrived. A capture that has changed since, or that nobody inspected
-            here, stays.
+        verified: a `snapshot.json` whose files have arrived. A capture that has changed since, or that the journal has
+            not entered, stays.
         sha256: the file's hash; None: whatever it has.
 
     Raises:

@@ -41,8 +41,9 @@ CREATE INDEX IF NOT EXISTS spent_unsettled ON spent (settled) WHERE NOT settled;
 """
 
 
-_KNOWN, _WORST_CASE = 1, 2
-"""What `settled` holds of an attempt that is over: with what it took, or with the worst case as nobody knows."""
+_KNOWN, _WORST_CASE, _AT_MOST = 1, 2, 3
+"""What `settled` holds of an attempt that is over: with what it took, with the worst case as nobody knows, or with what
+a capture has that may lack packets and the most that these can be. Journals of an older Upshift have no `_AT_MOST`."""
 
 _LAST = 2**63 - 1
 """Largest row id of SQLite."""
@@ -67,7 +68,7 @@ class AccountEntry:
     """The server's address; None: nothing was sent to a server."""
     ip_bytes: int
     settled: bool
-    """False: `ip_bytes` is the worst case."""
+    """False: `ip_bytes` is the most that it can be."""
 
 
 @dataclass(slots=True)
@@ -168,9 +169,15 @@ class Spent:
             "UPDATE spent SET address = ?, network = ? WHERE run = ? AND attempt = ?", (address, network, run, attempt)
         )
 
-    def settle(self, run: int, attempt: int, ip_bytes: int | None, *, ended: float | None = None) -> None:
-        """Enters what an attempt took; None leaves the worst case, and the latest possible end."""
-        settled = _WORST_CASE if ip_bytes is None else _KNOWN
+    def settle(
+        self, run: int, attempt: int, ip_bytes: int | None, *, ended: float | None = None, exact: bool = True
+    ) -> None:
+        """Enters what an attempt took; None leaves the worst case, and the latest possible end.
+
+        Args:
+            exact: False if `ip_bytes` is the most that it can be.
+        """
+        settled = _WORST_CASE if ip_bytes is None else _KNOWN if exact else _AT_MOST
         self._db.execute(
             "UPDATE spent SET bytes = COALESCE(?, bytes), ended = COALESCE(?, ended), settled = ?"
             " WHERE run = ? AND attempt = ?",

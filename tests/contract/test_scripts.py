@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,54 @@ def test_checkouts_that_share_cargos_cache_do_not_take_each_others_crates(tmp_pa
         subprocess.run(["bash", "-euc", source], cwd=tmp_path / name, env=cache, check=True)
         newer.append([file.stat().st_mtime > 0 for file in files])
     assert newer == [[True, False], [False, False], [False, True], [True, False]]
+
+
+@pytest.fixture
+def set_up(tmp_path: Path) -> Callable[[str], str]:
+    """Runs a command with the functions of `scripts/setup`, as root of a machine with apt-get and a compiler of C."""
+    bin_, policy = tmp_path / "bin", tmp_path / "policy-rc.d"
+    bin_.mkdir()
+    for name in ("bash", "cat", "chmod", "grep", "mv", "rm", "sort"):
+        (bin_ / name).symlink_to(shutil.which(name) or name)
+    for name, body in {"apt-get": f"cat {policy} > {tmp_path}/seen", "cc": ""}.items():
+        (bin_ / name).write_text(f"#!{bin_}/bash\n{body}\n")
+        (bin_ / name).chmod(0o755)
+    functions = SCRIPT.with_name("setup").read_text().partition("# Two checkouts share the cache")[0]
+    assert functions.count("/usr/sbin/policy-rc.d") == 1, "set where the test replaces it"
+
+    def run(command: str) -> str:
+        script = f'{functions}\nPATH={bin_} POLICY={policy}\nas_root() {{ "$@"; }}\n{command}\n'
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+        done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+        return done.stdout
+
+    return run
+
+
+def test_a_compiler_of_c_alone_does_not_suffice(set_up: Callable[[str], str]) -> None:
+    """BoringSSL's cmake failed minutes later, for want of a compiler of C++."""
+    assert "build-essential" in set_up("missing_packages").split()
+
+
+def test_what_a_power_cut_left_of_set_up_is_no_policy_of_the_admin(
+    set_up: Callable[[str], str], tmp_path: Path
+) -> None:
+    """It would forbid every service that is installed later on this machine, and be kept by each later set-up."""
+    policy, kept, seen = tmp_path / "policy-rc.d", tmp_path / "policy-rc.d.kept", tmp_path / "seen"
+    install = 'missing_packages() { printf "${WANTED-caddy\\n}"; }\ninstall_packages'
+    set_up(install)
+    ours = seen.read_text()
+    assert "exit 101" in ours and not policy.exists(), "of a machine without one"
+    for before in ("#!/bin/sh\nexit 101\n", None):
+        for left in (None, ours):
+            for path, text in ((policy, left or before), (kept, left and before)):
+                path.unlink(missing_ok=True)
+                if text is not None:
+                    path.write_text(text)
+            set_up(install)
+            assert seen.read_text() == ours
+            assert (policy.read_text() if policy.exists() else None) == before and not kept.exists()
+    policy.write_text(ours)
+    seen.unlink()
+    set_up(f'WANTED=""\n{install}')
+    assert not policy.exists() and not seen.exists(), "nothing is missing, and nothing is installed"

@@ -12,12 +12,15 @@ import pytest
 from typer.testing import CliRunner
 
 from core.errors import UsageError
+from core.outreach.blocks import parse_blocked
+from downloader.execution import capture
 from downloader.execution.account import fetched, parse
 from downloader.execution.engine import settle_killed
-from downloader.execution.journal import Journal
+from downloader.execution.journal import Ended, Journal
 from downloader.limits.budget import AccountEntry, Reserved
 from tests.inspected import CONFIGURATIONS, START, make_campaign, plan
 from tests.unit.test_budget import campaign as any_campaign
+from tests.unit.test_capture_files import write
 from upshift.cli import app
 
 AGENT = "upshift/0.1 (Internet measurement; me@uni.edu)"
@@ -40,8 +43,8 @@ def campaign(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_name_in_any_script_is_that_of_the_journal() -> None:
-    entry = AccountEntry(
+def entry(address: str = "192.0.2.7") -> AccountEntry:
+    return AccountEntry(
         run=0,
         attempt=1,
         began=0.0,
@@ -49,11 +52,22 @@ def test_a_name_in_any_script_is_that_of_the_journal() -> None:
         domain="xn--bcher-kva.example",
         url="https://cdn.example/",
         network=None,
-        address="192.0.2.7",
+        address=address,
         ip_bytes=1,
         settled=True,
     )
-    assert parse("Bücher.example")(entry) and not parse("bucher.example")(entry)
+
+
+def test_a_name_in_any_script_is_that_of_the_journal() -> None:
+    assert parse("Bücher.example")(entry()) and not parse("bucher.example")(entry())
+
+
+@pytest.mark.parametrize("who", ["192.0.2.0/24", "192.0.2.7", "::ffff:192.0.2.0/120"])
+@pytest.mark.parametrize("address", ["192.0.2.7", "::ffff:192.0.2.7", "64:ff9b::c000:207", "2002:c000:207::1"])
+def test_a_prefix_is_that_of_a_block_list(who: str, address: str) -> None:
+    """Whose server was behind NAT64 or 6to4 was told that nothing had been fetched, though an opt-out covers it."""
+    assert parse(who)(entry(address)) and parse_blocked(who)[0].address(address)
+    assert not parse("198.51.100.0/24")(entry(address))
 
 
 @pytest.mark.parametrize(
@@ -117,6 +131,24 @@ def test_what_a_power_cut_took_with_its_capture_stays_a_worst_case(campaign: Pat
         )
         assert journal.spent.unsettled() == []
     assert list(fetched(parse("AS64500"), [campaign])) == before
+
+
+def test_an_estimate_is_at_most(campaign: Path) -> None:
+    """What was on its way to an attempt that was interrupted, or killed in its capture, is in no capture."""
+    partial = capture.part_names(campaign / "killed.pcap")[0]
+    write(partial, [])
+    with closing(Journal.open(campaign / "vantage" / "MUC", plan(3), plan_hash="h")) as journal:
+        settle_killed(
+            any_campaign(), journal, {run.number: run for run in plan(3)}, lambda run, _: campaign / "killed.pcap"
+        )
+        journal.begin(2, Reserved(now=START + 300.0, latest_end=START + 400.0, network=None, worst_bytes=5_000_000))
+        journal.spent.resolved(2, 2, "192.0.2.8", "AS64500")
+        journal.interrupt(2, ended=Ended(ip_bytes=1_234, at=START + 310.0, exact=False))
+        assert journal.spent.unsettled() == []
+    exact, killed, interrupted = fetched(parse("AS64500"), [campaign])
+    assert exact.exact and not killed.exact and not interrupted.exact
+    assert killed.ip_bytes < 5_000_000 and interrupted.ip_bytes == 1_234
+    assert "at most 1234" in call("AS64500", campaign).output
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,14 @@ def test_a_rule_says_what_is_wrong_and_what_to_do(rule: dict[str, Any]) -> None:
     assert set(rule["annotations"]) == {"summary", "remedy"}
 
 
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
+def test_a_rule_needs_no_state_to_last_that_waits_interrupt(rule: dict[str, Any]) -> None:
+    """In a fleet a vantage point waits for its slot again and again: it is never *running* for an hour."""
+    lasting = re.findall(r'over_time\(upshift_state\{state="([^"]*)"', str(rule["expr"]))
+    lasting += re.findall(r'upshift_state\{state="([^"]*)"', str(rule["expr"])) if "for" in rule else []
+    assert not {State.RUNNING.value, "waiting_for_slot"} & set(lasting)
+
+
 def test_states_that_need_somebody_have_a_rule() -> None:
     named = {state for rule in RULES for state in re.findall(r'state=~?"([^"]*)"', str(rule["expr"]))}
     assert {State.FAILED.value, "waiting_for_clock", "paused_for_disk"} <= named

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import BlockedError, ReachError, UsageError
+from core.files import config
 from core.outreach.blocks import Blocked, BlockLists, read_blocked
 from core.reach import check_public, is_allowed
 from tests.cells import examples
@@ -104,3 +106,42 @@ def test_a_wrong_line_undoes_no_opt_out_and_is_told_at_once(tmp_path: Path, caps
     assert is_blocked("new.example") and not is_blocked("old.example"), "a list that is right says all"
     path.unlink()
     assert is_blocked("new.example") and "file not found" in capsys.readouterr().err
+
+
+def test_a_list_that_could_not_be_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An editor under umask 077 leaves it unreadable for a moment; its opt-outs were ignored from then on."""
+    path, fails = tmp_path / "opt-out.txt", [True, True]
+
+    def read_bytes(*arguments: Any, **more: Any) -> bytes:
+        if fails and fails.pop():
+            raise UsageError("permission denied", where=str(path), remedy="check the path")
+        return config.read_bytes(*arguments, **more)
+
+    path.write_text("old.example\n")
+    lists = BlockLists([path])
+    monkeypatch.setattr("core.outreach.blocks.read_bytes", read_bytes)
+    path.write_text("old.example\nnew.example\n")
+    for _ in range(2):
+        lists._looked = -100.0
+        lists.check("new.example", None)
+    assert len(lists.complaints) == 1 and "permission denied" in lists.complaints[0], "said once, not at each look"
+    lists._looked = -100.0
+    with pytest.raises(BlockedError):
+        lists.check("new.example", None)
+    fails.append(True)
+    path.touch()
+    lists._looked = -100.0
+    with pytest.raises(BlockedError):
+        lists.check("new.example", None)
+    assert len(lists.complaints) == 2, "it was right meanwhile, so that is news"
+
+
+def test_a_change_that_leaves_time_and_size_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "opt-out.txt"
+    path.write_text("old.example\n")
+    lists, before = BlockLists([path]), path.stat()
+    path.write_text("new.example\n")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    lists._looked = -100.0
+    with pytest.raises(BlockedError):
+        lists.check("new.example", None)

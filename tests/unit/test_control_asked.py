@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -57,6 +58,33 @@ def test_a_pause_ends_by_itself_or_by_resume(tmp_path: Path) -> None:
     assert gate(tmp_path).holds(9e9) is not None
     assert stop_pause.resume(tmp_path) and not stop_pause.resume(tmp_path)
     assert gate(tmp_path).holds(NEW_YEAR) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root writes in the folders of others")
+@pytest.mark.parametrize("caller", [None, "65533"])
+def test_what_root_asks_the_campaign_of_another_user_can_remove(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caller: str | None
+) -> None:
+    """`upshift stop DIR` by root made the folder of a fleet's service one in which it could not start any more."""
+    for name in ("SUDO_UID", "SUDO_GID"):
+        monkeypatch.delenv(name, raising=False) if caller is None else monkeypatch.setenv(name, caller)
+    results, ours = tmp_path / "results", tmp_path / "ours"
+    for folder in (results, ours):
+        folder.mkdir()
+    os.chown(results, 65_534, 65_534)
+    stop_pause.request_stop(results, 1.0)
+    stop_pause.request_pause(results, 1.0, None)
+    stop_pause.resume(results)
+    assert {path.stat().st_uid for path in (results / "asked", *(results / "asked").iterdir())} == {65_534}
+    assert (os.geteuid(), os.getegid()) == (0, 0)
+    with stop_pause._as_owner(results) as there:
+        stop_pause.clear_stop(there)
+    (results / "asked").rmdir()
+    (results / "asked").symlink_to(ours)
+    for ask in (stop_pause.request_stop, lambda folder, now: stop_pause.request_pause(folder, now, None)):
+        with pytest.raises(UsageError, match=rf"{results}: its owner may not write in it; give it and .*asked to"):
+            ask(results, 1.0)
+    assert not list(ours.iterdir()), "nothing of root's by a link of theirs"
 
 
 @pytest.mark.parametrize(

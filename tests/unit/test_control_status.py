@@ -105,7 +105,7 @@ def test_what_a_status_says_moves_no_cursor(tmp_path: Path) -> None:
     write(tmp_path, status(campaign="\x1b]0;title\x07\n", last_error=Fault(at=995.0, what="\x1b[2J")))
     shown = upshift("status", tmp_path).stdout
     assert all(line.isprintable() for line in shown.splitlines()) and len(shown.splitlines()) == len(
-        control_status.lines(status(), 1_000.0, running=False)
+        control_status.lines(status(), time.time(), running=False)
     )
 
 
@@ -379,6 +379,34 @@ def test_counts_rate_and_end(tmp_path: Path) -> None:
     assert 'upshift_downloads_total{campaign="c",outcome="ok",vantage="A"} 12.0' in page
     assert 'upshift_state{campaign="c",state="stopped",vantage="A"} 1.0' in page
     assert sorted(path.name for path in tmp_path.iterdir()) == ["status.json", "upshift.prom"]
+
+
+def test_a_budget_is_told_of_its_day_only(tmp_path: Path) -> None:
+    """A campaign that was paused over midnight, or has ended, showed the bytes of another day as today's."""
+    moment, day_s = Clock(), 86_400.0
+    moment.now = 20_000 * day_s - 3_600
+
+    def told(found: Status, now: float) -> tuple[bool, bool]:
+        lines = control_status.lines(found, now, running=True)
+        return any("today" in line for line in lines), "upshift_budget_used_bytes{" in metrics.page(found)
+
+    with Reporter(tmp_path, campaign="c", clock=moment, notifier=Notifier({})) as reporter:
+        reporter.begin(plan_sha256="x", versions={}, counts={"A": Counts(planned=100)})
+        report = reporter.vantage_point("A")
+        report.spends("as", "AS64496", 4, 10)
+        report.spends("domain", "a.example", 3, 10)
+        evening = reporter.status()
+        assert told(evening, moment.now) == (True, True) and len(evening.budgets) == 2
+        assert told(evening, moment.now + 3_600)[0] is False, "it is silent, and it is tomorrow"
+        moment.now += 10 * 3_600
+        report.does(State.PAUSED, "upshift pause")
+        assert reporter.status().budgets == () and told(reporter.status(), moment.now) == (False, False)
+        report.spends("as", "AS64497", 1, 10)
+        assert [use.whose for use in reporter.status().budgets] == ["AS64497"]
+        reporter.end(State.STOPPED, "SIGTERM")
+    ended = control_status.read_status(tmp_path)
+    assert told(ended, moment.now) == (True, False), "the page stays as it is"
+    assert told(ended, moment.now + 7 * day_s) == (False, False)
 
 
 def test_of_several_vantage_points_the_one_that_works_tells(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -61,8 +62,24 @@ def test_what_several_add_at_once_is_all_there(tmp_path: Path, repeats: Repeats)
 
 def test_what_is_not_there_when_read_back_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "opt-out.txt"
-    with mock.patch("core.files.disk.write_text", lambda path, text: path.touch()), pytest.raises(PlaceError):
+    with mock.patch("core.outreach.opt_out._write", lambda path, text: path.touch()), pytest.raises(PlaceError):
         opt_out.add(path, ["www.a.example"])
+
+
+def test_a_list_is_never_there_unreadable(tmp_path: Path) -> None:
+    """A campaign that is not root looked between the rename and the change of rights."""
+    modes, replace, before = list[int](), Path.replace, os.umask(0o077)
+
+    def noting(part: Path, target: Path) -> Path:
+        modes.append(part.stat().st_mode & 0o777)
+        return replace(part, target)
+
+    try:
+        with mock.patch.object(Path, "replace", noting):
+            opt_out.add(tmp_path / "opt-out.txt", ["www.a.example"])
+    finally:
+        os.umask(before)
+    assert modes == [0o644]
 
 
 def test_the_hosts_list_holds_for_everything_on_it(host_list: Path, tmp_path: Path) -> None:

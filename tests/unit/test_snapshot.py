@@ -46,8 +46,8 @@ def rows(folder: Path, run: PlannedRun, attempt: int = 1) -> list[Download]:
     ]
 
 
-def settled(folder: Path, run: PlannedRun, findings: str | None = "{}") -> Settled:
-    name = capture_of(run)
+def settled(folder: Path, run: PlannedRun, findings: str | None = "{}", attempt: int = 1) -> Settled:
+    name = capture_of(run, attempt)
     size = (folder / name).stat().st_size
     return Settled(path=name, size_bytes=size, clean=True, dropped=False, findings=findings)
 
@@ -114,7 +114,8 @@ def folder(tmp_path: Path) -> Path:
     plan = runs(3)
     with closing(Journal.open(tmp_path / "vantage" / "A", plan, plan_hash=PLAN)) as journal:
         journal.begin(0)
-        journal.void(0, LATE, rows(tmp_path, plan[0], attempt=2))
+        downloads = rows(tmp_path, plan[0], attempt=2)
+        journal.void(0, LATE, downloads, capture=settled(tmp_path, plan[0], findings=None, attempt=2))
         work(tmp_path, journal, plan[0])
         work(tmp_path, journal, plan[1])
         rows(tmp_path, plan[2])
@@ -174,22 +175,26 @@ def test_a_capture_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_verified_captures_are_removed_and_their_findings_stay(folder: Path) -> None:
+    with closing(Journal.open(folder / "vantage" / "A", runs(3), plan_hash=PLAN)) as journal:
+        journal.begin(2)
+        journal.void(2, LATE, rows(folder, runs()[2], attempt=3))
     snapshot.take(folder)
     verified = folder / "verified.json"
     (folder / "snapshot" / "snapshot.json").rename(verified)
     changed = folder / capture_of(runs()[1])
     changed.write_bytes(b"another content")
-    assert snapshot.free(folder, verified).captures == 1
+    assert snapshot.free(folder, verified).captures == 2
     assert not (folder / capture_of(runs()[0])).exists()
-    assert (folder / capture_of(runs()[0], 2)).exists(), "the journal does not know what was in it"
+    assert not (folder / capture_of(runs()[0], 2)).exists(), "that of the void attempt is verified, too"
+    assert (folder / capture_of(runs()[2], 3)).exists(), "the journal has not entered it"
     assert (folder / capture_of(runs()[2])).exists(), "it was not in the snapshot"
     assert changed.exists(), "it is not what was verified"
     with closing(JournalReader(folder / "vantage" / "A" / "journal.sqlite")) as journal:
         assert journal.findings(capture_of(runs()[0])) == RecordedFindings(text="{}", dropped=True)
     assert snapshot.free(folder, verified).captures == 0
     assert [file.path for file in snapshot.take(folder).captures] == [
-        capture_of(runs()[0], 2),
         capture_of(runs()[1]),
+        capture_of(runs()[2], 3),
     ]
 
 
@@ -298,7 +303,7 @@ def test_what_a_campaign_drops_meanwhile_is_left_to_it(folder: Path, monkeypatch
         return real(home, path, known)
 
     monkeypatch.setattr(snapshot, "_described", described)
-    assert snapshot.free(folder, folder / "snapshot" / "snapshot.json").captures == 1
+    assert snapshot.free(folder, folder / "snapshot" / "snapshot.json").captures == 2
     assert not (folder / capture_of(runs()[1])).exists()
 
 
