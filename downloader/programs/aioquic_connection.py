@@ -11,6 +11,9 @@ from aioquic._buffer import Buffer
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicReceiveContext
 from aioquic.quic.packet import QuicErrorCode, pull_quic_transport_parameters
+from aioquic.quic.packet_builder import QuicPacketBuilder
+from aioquic.quic.recovery import QuicPacketSpace
+from aioquic.quic.stream import QuicStream
 from OpenSSL import crypto
 
 from core.domain import Failure, FailureCode
@@ -24,7 +27,11 @@ _MESSAGE_ERROR = 0x10E
 
 
 class VerifyingConnection(RememberingConnection):
-    """Verifies the server with certificates that are already loaded; aioquic reads its file during the handshake."""
+    """Verifies the server with certificates that are already loaded; aioquic reads its file during the handshake.
+
+    Its flow-control windows stay as asked for: aioquic doubles a limit whenever half of it is used, so that all but the
+    first round trips would have larger ones.
+    """
 
     def __init__(self, configuration: QuicConfiguration, trusted: crypto.X509Store) -> None:
         self._trusted = trusted
@@ -40,6 +47,28 @@ class VerifyingConnection(RememberingConnection):
     def _handle_stream_data_blocked_frame(self, context: QuicReceiveContext, frame_type: int, buf: Buffer) -> None:
         self.stream_data_blocked += 1
         super()._handle_stream_data_blocked_frame(context, frame_type, buf)
+
+    def _write_connection_limits(self, builder: QuicPacketBuilder, space: QuicPacketSpace) -> None:
+        limit = self._local_max_data
+        limit.value = _moved(limit.value, limit.used, self.configuration.max_data)
+        used, limit.used = limit.used, 0  # by which aioquic would double it
+        try:
+            super()._write_connection_limits(builder, space)
+        finally:
+            limit.used = used
+
+    def _write_stream_limits(self, builder: QuicPacketBuilder, space: QuicPacketSpace, stream: QuicStream) -> None:
+        receiver = stream.receiver
+        came = receiver.highest_offset
+        if stream.max_stream_data_local:  # else nothing may come: one of ours, in one direction
+            stream.max_stream_data_local = _moved(
+                stream.max_stream_data_local, came, self.configuration.max_stream_data
+            )
+        receiver.highest_offset = 0  # by which aioquic would double it
+        try:
+            super()._write_stream_limits(builder, space, stream)
+        finally:
+            receiver.highest_offset = came
 
     def _initialize(self, peer_cid: bytes) -> None:
         super()._initialize(peer_cid)
@@ -69,6 +98,11 @@ class VerifyingConnection(RememberingConnection):
         except (service_identity.CertificateError, service_identity.VerificationError, ValueError) as error:
             self.rejected = FailureCode.WRONG_NAME
             raise tls.AlertBadCertificate(f"the certificate is not for {name} ({type(error).__name__})") from error
+
+
+def _moved(limit: int, came: int, window: int) -> int:
+    """The limit that lets a window come beyond what came; the same until half of the window is used."""
+    return came + window if 2 * (limit - came) <= window else limit
 
 
 def parameters(data: bytes | None) -> dict[str, Any] | None:
