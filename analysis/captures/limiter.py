@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from analysis.captures.connection import Connection
@@ -47,6 +47,9 @@ LATE_SHARE = 0.1
 """Share of the download time between the arrival of the last byte and the client's reading it."""
 WINDOW_SHARE = 0.4
 """Share of a round's packets near the client's window above which the window limits the round."""
+WINDOW_PER_RTT = 0.8
+"""Share of the client's largest window that arrives per round trip where the window limits, for TCP without
+timestamps."""
 INFLATION = 1.25
 """A round trip this many times the smallest one, and by `INFLATION_LEAST_NS` longer, waited in a queue."""
 INFLATION_LEAST_NS = 1_500_000
@@ -57,6 +60,9 @@ QUEUE_BUSY = 0.6
 CREDIT_SHARE = 0.45
 """Share of a QUIC client's window that arrives per round trip where the window limits: clients renew credit when half
 of it is used."""
+CREDIT_MOST = 3.0
+"""Where more of it arrives per round trip, the client had made it larger. The round trip is that of the handshake, in
+which a server on a short path may take as long again for its keys."""
 GROWTH = 1.25
 """Slow start goes on while a round's rate exceeds all before it by this factor."""
 SHARES: Mapping[Limiter, float] = {
@@ -87,7 +93,7 @@ class _Round:
     duration_ns: int
     bytes: int
     near_window: float
-    """Share of its packets."""
+    """Share of its packets; 1 where the window was closed."""
     inflation: float | None
     """Its mean round-trip time over the smallest; None without a sample."""
     queued: bool
@@ -111,10 +117,10 @@ def judge(connection: Connection) -> LimiterVerdict:
         if shares:
             shares = {Limiter.CLIENT_CPU: share} | {name: each * (1 - share) for name, each in shares.items()}
         return LimiterVerdict(limiter=Limiter.CLIENT_CPU, evidence=evidence, shares=shares)
-    if connection.socket_drops and shares:
-        lossy = shares.pop(Limiter.CONGESTION, 0.0)
-        shares = {Limiter.CLIENT_SOCKET: lossy} | shares
-        evidence = f"{connection.socket_drops} packets dropped at the client's socket"
+    if connection.socket_drops and shares.get(Limiter.CONGESTION, 0.0) >= SHARES[Limiter.CONGESTION]:
+        shares = {Limiter.CLIENT_SOCKET: shares.pop(Limiter.CONGESTION)} | shares
+        # With UDP GRO the kernel counts merged packets as one.
+        evidence = f"at least {connection.socket_drops} packets dropped at the client's socket"
         return LimiterVerdict(limiter=Limiter.CLIENT_SOCKET, evidence=evidence, shares=shares)
     limiter = next((name for name, least in SHARES.items() if shares.get(name, 0.0) >= least), Limiter.UNKNOWN)
     return LimiterVerdict(limiter=limiter, evidence=_evidence(connection, rounds, shares), shares=shares)
@@ -139,10 +145,13 @@ def _client_cpu(connection: Connection, rounds: Sequence[_Round]) -> tuple[float
 
 
 def _base_rtt_ns(connection: Connection) -> int | None:
-    """The smallest round-trip time: of the handshake or, of TCP, by timestamps."""
-    end_ns = connection.quic_server_initial_ns if connection.protocol == "quic" else connection.syn_ack_ns
-    handshake_ns = nanoseconds_between(connection.opened_ns, end_ns)
-    later_ns = connection.client.rtt_ts_min_ns if connection.client.rtt_ts_count else None
+    """The smallest round-trip time: of the handshake or, of TCP, of what came later. A QUIC handshake's is from the
+    last Initial: the server answered none before, except by a Retry."""
+    if connection.protocol == "quic":
+        return nanoseconds_between(connection.quic_last_client_initial_ns, connection.quic_server_initial_ns)
+    handshake_ns = nanoseconds_between(connection.syn_ns, connection.syn_ack_ns)
+    client = connection.client
+    later_ns = client.rtt_ts_min_ns if client.rtt_ts_count else client.rtt_ack_min_ns
     return min((rtt_ns for rtt_ns in (handshake_ns, later_ns) if rtt_ns is not None), default=None)
 
 
@@ -151,14 +160,11 @@ def _rounds(connection: Connection) -> list[_Round]:
     if first_ns is None or last_ns is None or round_ns is None:
         return []
     base_ns = _base_rtt_ns(connection)
-    count = len(connection.round_bytes)
-    has_scale = connection.window_scale_accepted is not None  # else no window is known
-    rounds = []
-    for number in range(count):
+    rounds: list[_Round] = []
+    for number, size in enumerate(connection.round_bytes):
         duration_ns = min(round_ns, max(last_ns - first_ns - number * round_ns, 0))
         packets = connection.round_packets[number]
         rtt_ns = connection.round_rtt_ns[number] or None
-        size = connection.round_bytes[number]
         busy = None
         if connection.dispersion_ps_per_byte and duration_ns:
             busy = size * connection.dispersion_ps_per_byte / (duration_ns * 1000)
@@ -166,7 +172,7 @@ def _rounds(connection: Connection) -> list[_Round]:
             _Round(
                 duration_ns=duration_ns,
                 bytes=size,
-                near_window=connection.round_window_limited[number] / packets if packets and has_scale else 0.0,
+                near_window=_near_window(connection, number, duration_ns, base_ns),
                 inflation=rtt_ns / base_ns if rtt_ns and base_ns else None,
                 queued=bool(
                     rtt_ns and base_ns and rtt_ns > INFLATION * base_ns and rtt_ns > base_ns + INFLATION_LEAST_NS
@@ -176,7 +182,38 @@ def _rounds(connection: Connection) -> list[_Round]:
                 losses=connection.round_losses[number],
             )
         )
-    return rounds
+    return list(_with_closed_window(rounds)) if connection.client.ws_zero_window else rounds
+
+
+def _near_window(connection: Connection, number: int, duration_ns: int, base_ns: int | None) -> float:
+    """Share of a round's packets near the client's window. Without timestamps nothing tells what was in flight: all are
+    where about a window came per round trip."""
+    if _window_evidence(connection, base_ns) is None:
+        return 0.0
+    if connection.server.flight_count:
+        packets = connection.round_packets[number]
+        return connection.round_window_limited[number] / packets if packets else 0.0
+    per_rtt = connection.round_bytes[number] * (base_ns or 0) / max(duration_ns, 1)
+    return float(0 < WINDOW_PER_RTT * connection.client.largest_window <= per_rtt)
+
+
+def _window_evidence(connection: Connection, base_ns: int | None) -> str | None:
+    """What `near_window` is a share of, in words; None if a TCP client's window is unknown, or no round trip tells."""
+    if connection.protocol == "quic" or connection.window_scale_accepted is None:
+        return None
+    if connection.server.flight_count:
+        return "of packets near the window"
+    return "of the time with a window per round trip" if base_ns else None
+
+
+def _with_closed_window(rounds: Sequence[_Round]) -> Iterator[_Round]:
+    """The rounds of a client that announced a zero window: it held the server back that was silent after it had filled
+    the window."""
+    is_full = False
+    for round_ in rounds:
+        yield replace(round_, near_window=1.0) if is_full and round_.silent else round_
+        if round_.bytes:
+            is_full = round_.near_window > 0
 
 
 def _slow_start(rounds: Sequence[_Round]) -> int:
@@ -221,12 +258,12 @@ def _causes(connection: Connection, rounds: Sequence[_Round]) -> Iterator[Limite
     is_quic = connection.protocol == "quic"
     slow_start = _slow_start(rounds)
     after_loss = [total > 0 for total in itertools.accumulate(round_.losses for round_ in rounds)]
-    if is_quic and connection.quic_loss_episodes:
+    if is_quic and (connection.quic_loss_episodes or connection.socket_drops):
         after_loss = [number >= slow_start for number in range(len(rounds))]
     credit = _credit_per_ns(connection)
     for number, round_ in enumerate(rounds):
         has_queue = _has_queue(connection, round_)
-        near_credit = credit is not None and round_.rate >= CREDIT_SHARE * credit
+        near_credit = credit is not None and CREDIT_SHARE * credit <= round_.rate <= CREDIT_MOST * credit
         if not has_queue and (near_credit or round_.near_window >= WINDOW_SHARE):
             yield Limiter.RECEIVE_WINDOW
         elif after_loss[number]:
@@ -255,9 +292,11 @@ def _evidence(connection: Connection, rounds: Sequence[_Round], shares: Mapping[
     """The figures behind the shares, for a person."""
     if not shares:
         return "no answer in the capture"
-    parts = [f"{_mean(rounds, lambda round_: round_.near_window):.0%} of packets near the window"]
-    if connection.protocol == "quic":
-        parts = [f"{connection.quic_data_blocked} blocked frames"] if connection.quic_data_blocked is not None else []
+    parts = [f"{connection.quic_data_blocked} blocked frames"] if connection.quic_data_blocked is not None else []
+    if (words := _window_evidence(connection, _base_rtt_ns(connection))) is not None:
+        parts = [f"{_mean(rounds, lambda round_: round_.near_window):.0%} {words}"]
+    if connection.client.ws_zero_window:
+        parts.append(f"{connection.client.ws_zero_window} zero windows")
     inflation = [round_ for round_ in rounds if round_.inflation is not None]
     if inflation:
         parts.append(f"RTT {_mean(inflation, lambda round_: round_.inflation or 0.0):.2f} times the smallest")

@@ -126,10 +126,11 @@ def encoded(texts: pa.Array) -> tuple[pa.Array, Codes]:
 
 
 def dose_flags(column: pa.Array, dose: Dose) -> Flags:
-    """Whether an option took effect, -1 where the KPI is missing."""
+    """Whether an option took effect, -1 where the KPI is missing, or says that it is unknown."""
     if dose.equals is not None:
         names, index = encoded(column)
-        flags: Flags = np.array([*(name == dose.equals for name in names.to_pylist()), -1], dtype=np.int8)[index]
+        did = [-1 if name == Limiter.UNKNOWN else name == dose.equals for name in names.to_pylist()]
+        flags: Flags = np.array([*did, -1], dtype=np.int8)[index]
         return flags
     values = finite(column)
     return np.where(np.isnan(values), -1, values > dose.above).astype(np.int8)

@@ -27,7 +27,9 @@ def _settings(level: str) -> tuple[Setting, ...]:
 
 def _proof(level: str, wire: Wire) -> Refutation | None:
     # An ECN-setup SYN has ECE and CWR, an ECN-setup SYN-ACK has ECE alone (RFC 3168, section 6.1.1).
-    if level == "on" and wire.client.syn_ecn and wire.client.later_syn_without_ecn:
+    # A retransmitted SYN has neither, but the kernel takes an ECN-setup SYN-ACK that answers the first one.
+    fell_back = wire.client.syn_ecn and wire.client.later_syn_without_ecn and not wire.client.synack_ecn
+    if level == "on" and fell_back:
         fallback = "the kernel fell back to a SYN without ECN after a loss (tcp_ecn_fallback)"
         return Refutation(reason=TreatmentReason.FELL_BACK, detail=fallback)
     refuted = option_proof("ECN", requested=level == "on", wire=wire, carried=lambda at: (at.syn_ecn, at.synack_ecn))

@@ -395,7 +395,7 @@ def did_act(doses: Sequence[Dose], sides: Sequence[Record | None]) -> bool | Non
 def _took_effect(side: Record, dose: Dose) -> bool | None:
     if dose.equals is not None:
         word = side.kpis.get(dose.kpi)
-        return None if word is None else word == dose.equals
+        return None if word in (None, Limiter.UNKNOWN) else word == dose.equals
     value = side.number(dose.kpi)
     return None if value is None else value > dose.above
 

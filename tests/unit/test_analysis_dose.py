@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from analysis import api
@@ -62,6 +63,14 @@ def test_a_row_is_split_by_what_the_option_did(tmp_path: Path) -> None:
     both = rows["WS vs ECN"]
     assert both.words == "CE seen or flight above 65,535 B"
     assert (both.acted.n, both.idle.n, both.unknown.n) == (6, 42, 1), "the option may be on either side"
+
+
+def test_a_limiter_that_is_unknown_says_nothing_of_the_option() -> None:
+    """It counted as an option that did not act."""
+    column = pa.array(["receive_window", "sender", "unknown", None])
+    scaling = Dose(kpi="limiter", above=0, words="receive window limiting", equals="receive_window")
+    assert costs.dose_flags(column, scaling).tolist() == [1, 0, -1, -1]
+    assert costs.dose_flags(column.dictionary_encode(), scaling).tolist() == [1, 0, -1, -1]
 
 
 def test_the_parts_are_the_row(tmp_path: Path) -> None:

@@ -466,7 +466,7 @@ def test_a_handshake_is_slow_beyond_its_round_trips(changes: dict[str, Any], slo
 def test_the_round_trip_time_of_a_slow_handshake_is_that_of_the_run() -> None:
     """A server that answers a QUIC ClientHello late makes its own handshake's round trip look long."""
     start_ns = int(START * 1e9)
-    tcp = connection(syn_ack_answers_first_syn=True)  # SYN to SYN-ACK: 10 ms
+    tcp = connection(last_syn_ns=start_ns)  # SYN to SYN-ACK: 10 ms
     quic = connection(
         protocol="quic",
         syn_ns=None,
@@ -488,11 +488,12 @@ def test_a_slow_handshake_is_told_by_round_trips_to_its_own_server() -> None:
         port, start_s = 40000 + number, START + 2 * number
         start_ns, answer_ns = (round(at_s * 1e9) for at_s in (start_s, start_s + rtt_s))
         times = {"connect_s": rtt_s, "tls_s": 2 * rtt_s, "started_at": start_s}
-        ns = {"first_ns": start_ns, "syn_ns": start_ns, "syn_ack_ns": answer_ns, "response_last_ns": start_ns + 10**9}
+        ns = {"first_ns": start_ns, "syn_ns": start_ns, "last_syn_ns": start_ns, "syn_ack_ns": answer_ns}
+        ns |= {"response_last_ns": start_ns + 10**9}
         ns |= {"quic_client_initial_ns": start_ns, "quic_last_client_initial_ns": start_ns}
         seen = {"server_ip": server_ip, "client_port": port, "quic_server_initial_ns": answer_ns, **ns}
         told = {"server_ip": server_ip, "local_port": port, "tls_version": "TLSv1.3", **times}
-        row, joined = download(**told), connection(syn_ack_answers_first_syn=True, **seen)
+        row, joined = download(**told), connection(**seen)
         return dataclasses.replace(row, transport=transport), dataclasses.replace(joined, protocol=transport)
 
     near, far, again = of(0, "198.18.0.9", 0.01), of(1, "198.18.1.9", 0.06), of(2, "198.18.1.9", 0.06)

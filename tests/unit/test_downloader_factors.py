@@ -101,6 +101,7 @@ def test_unknown_factor_and_level() -> None:
         ("ecn", "on", like(syn_ecn=True, synack_ecn=None, synack_seen=False), "no SYN-ACK"),
         ("ecn", "on", like(), "did not offer"),
         ("ecn", "on", like(syn_ecn=True, synack_ecn=False, later_syn_without_ecn=True), "fell back"),
+        ("ecn", "on", like(syn_ecn=True, synack_ecn=True, later_syn_without_ecn=True), None),
         ("ecn", "off", like(), None),
         ("ecn", "off", like(syn_ecn=True), "against what was asked"),
         ("sack", "on", like(syn_sack=True, synack_sack=True), None),

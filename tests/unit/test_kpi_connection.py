@@ -195,6 +195,45 @@ def answered(tmp_path: Path, *data: tuple[bool, int, int, int]) -> Connection:
     return connection
 
 
+@pytest.mark.parametrize(
+    ("echo", "syn_ack_ms", "rtt_ms", "known_ms"),
+    [
+        (1, 1020, 20, None),  # the first SYN-ACK was lost; Linux answers the second SYN with the first one's TSval
+        (1001, 1020, 20, 20),  # the first SYN was lost
+        (1, 1500, 1500, 1500),  # too soon to answer the second SYN
+        (1, 1500, None, None),
+    ],
+)
+def test_a_syn_ack_that_may_answer_either_syn_tells_no_round_trip(
+    tmp_path: Path, echo: int, syn_ack_ms: int, rtt_ms: int | None, known_ms: int | None
+) -> None:
+    """The lost SYN-ACK made a handshake of 1,020 ms on a path of 20."""
+
+    def at(ms: int, from_client: bool, echo: int, **rest: int) -> Segment:
+        stamps = b"\x01\x01\x08\x0a" + struct.pack(">II", 1 + ms, echo)
+        return Segment(time_ns=10**9 + ms * 10**6, from_client=from_client, options=stamps, **rest)
+
+    segments = [
+        at(0, True, 0, seq=0, ack=0, flags=SYN),
+        at(1000, True, 0, seq=0, ack=0, flags=SYN),
+        at(syn_ack_ms, False, echo, seq=0, ack=1, flags=SYN | ACK),
+        at(syn_ack_ms, True, syn_ack_ms + 1, seq=1, ack=1),
+        at(syn_ack_ms, True, syn_ack_ms + 1, seq=1, ack=1, length=300),
+    ]
+    if rtt_ms is not None:
+        answer_ms = syn_ack_ms + rtt_ms
+        segments += [
+            at(answer_ms, False, syn_ack_ms + 1, seq=1, ack=301, length=1000),
+            at(answer_ms, True, answer_ms + 1, seq=301, ack=1001),
+            at(answer_ms, False, syn_ack_ms + 1, seq=1001, ack=301, length=1000),
+            at(answer_ms + rtt_ms, False, answer_ms + 1, seq=2001, ack=301, length=1000),
+        ]
+    path = tmp_path / "syns.pcap"
+    path.write_bytes(pcap([(segment.time_ns, ipv4(segment)) for segment in segments]))
+    (connection,) = scan_capture(path).connections
+    assert kpi_values(connection)["handshake_rtt"] == known_ms
+
+
 def test_throughput_has_bytes_and_time_of_the_same_span(tmp_path: Path) -> None:
     """Of three answers the first has the most bytes: those of the others came after its last data packet."""
     data, came, ms = [], 0, 2

@@ -15,6 +15,7 @@ from analysis.captures.connection import Connection  # noqa: E402
 from analysis.captures.kpis import ALL  # noqa: E402
 from analysis.captures.limiter import Limiter, judge  # noqa: E402
 from tests.captures import scan_capture  # noqa: E402
+from tests.unit.pcap_writer import ACK, PSH, SYN, Segment, ipv4, pcap  # noqa: E402
 
 MS = 1_000_000
 RTT_NS = 20 * MS
@@ -48,6 +49,7 @@ def answer(
         empty,
         syn_ns=0,
         syn_ack_ns=RTT_NS,
+        server=replace(empty.server, flight_count=sum(sizes) // 1000),
         window_scale_accepted=True,
         response_first_ns=100 * MS,
         response_last_ns=100 * MS + count * RTT_NS,
@@ -136,6 +138,7 @@ def quic(connection: Connection) -> Connection:
         syn_ns=None,
         syn_ack_ns=None,
         quic_client_initial_ns=0,
+        quic_last_client_initial_ns=0,
         quic_server_initial_ns=RTT_NS,
         round_rtt_ns=(0,) * len(connection.round_bytes),
     )
@@ -152,6 +155,164 @@ def test_quic_has_the_client_s_account_for_what_is_encrypted(empty: Connection) 
     dropped = judge(replace(lossy, socket_drops=5))
     assert dropped.limiter is Limiter.CLIENT_SOCKET and dropped.shares[Limiter.CLIENT_SOCKET] > 0.5
     assert judge(quic(answer(empty, [100_000] * 10))).limiter is Limiter.PATH_RATE
+
+
+def test_a_window_that_grew_limits_no_more(empty: Connection) -> None:
+    """aioquic by itself doubles its window when half of it is used."""
+    for sizes, limiter in (([300_000] * 20, Limiter.SENDER), ([80_000] * 20, Limiter.RECEIVE_WINDOW)):
+        found = quic(answer(empty, [40_000, 64_000, *sizes], busy_bytes=1_000_000))
+        assert judge(replace(found, quic_window=65_536, quic_data_blocked=1)).limiter is limiter
+
+
+def test_drops_at_the_socket_limit_what_follows_slow_start(empty: Connection) -> None:
+    """Of clients that count no losses, too: of their downloads the socket was the limiter with a share of 0."""
+    dropped = replace(quic(answer(empty, GROWING + [60_000] * 12)), socket_drops=1)
+    verdict = judge(dropped)
+    assert verdict.limiter is Limiter.CLIENT_SOCKET
+    assert verdict.shares == {Limiter.CLIENT_SOCKET: 0.75, Limiter.SLOW_START: 0.25}
+    assert verdict.evidence == "at least 1 packets dropped at the client's socket"
+    busy = judge(replace(dropped, quic_window=65_536, quic_data_blocked=9))
+    assert busy.limiter is Limiter.RECEIVE_WINDOW and Limiter.CLIENT_SOCKET not in busy.shares
+
+
+def test_a_retransmitted_initial_is_no_round_trip(empty: Connection) -> None:
+    for size, limiter in ((60_000, Limiter.RECEIVE_WINDOW), (20_000, Limiter.SENDER)):
+        slow = replace(quic(answer(empty, [size] * 10)), quic_window=65_536)
+        late = replace(slow, quic_last_client_initial_ns=1000 * MS, quic_server_initial_ns=1000 * MS + RTT_NS)
+        assert judge(slow).limiter is judge(late).limiter is limiter
+
+
+@pytest.mark.parametrize("before", ["", "lost", "retry"])
+def test_rounds_of_quic_are_as_long_whatever_came_before_the_answered_initial(tmp_path: Path, before: str) -> None:
+    frames: list[tuple[int, bytes]] = []
+
+    def add(ms: float, from_client: bool, payload: bytes) -> None:
+        ends = (b"\xc6\x12\x00\x01", b"\xc6\x12\x00\x02")[:: 1 if from_client else -1]
+        ports = (40000, 443)[:: 1 if from_client else -1]
+        ip = struct.pack(">BBHHHBBH", 0x45, 0, 28 + len(payload), 0, 0x4000, 64, 17, 0) + b"".join(ends)
+        frames.append((10**9 + round(ms * MS), ip + struct.pack(">HHHH", *ports, 8 + len(payload), 0) + payload))
+
+    def header(first: int, target: bytes, source: bytes) -> bytes:
+        return bytes([first]) + struct.pack(">IB8sB8s", 1, 8, target, 8, source)
+
+    def initial(target: bytes, source: bytes) -> bytes:
+        return header(0xC3, target, source) + b"\0" + struct.pack(">H", 0x4000 | 1150) + bytes(1150)
+
+    client, server = b"c" * 8, b"s" * 8
+    add(0, True, initial(b"o" * 8, client))
+    at_ms = {"": 0.0, "lost": 1000.0, "retry": 50.1}[before]
+    if before == "retry":
+        add(50, False, header(0xF0, client, b"r" * 8) + bytes(40))
+    if before:
+        add(at_ms, True, initial((b"r" if before == "retry" else b"o") * 8, client))
+    add(at_ms + 50, False, initial(client, server))
+    add(at_ms + 50.2, True, b"\x40" + server + bytes(80))
+    for number in range(40):
+        add(at_ms + 100.2 + number, False, b"\x40" + client + bytes(1241))
+    add(at_ms + 141, True, b"\x40" + server + bytes(26))
+    path = tmp_path / "quic.pcap"
+    path.write_bytes(pcap(frames))
+    (connection,) = scan_capture(path).connections
+    assert connection.quic_retries == (before == "retry")
+    assert connection.round_ns == pytest.approx(50 * MS, abs=MS)
+
+
+class Exchange:
+    """A connection on a path of 20 ms, seen at the client, whose windows are not scaled. Every so often the server
+    sends a window at once."""
+
+    RTT_MS = 20
+
+    def __init__(self, *, has_timestamps: bool) -> None:
+        self.segments: list[Segment] = []
+        self.has_timestamps = has_timestamps
+        self.asked_ms = [0.0]
+
+    def add(
+        self, ms: float, from_client: bool, seq: int, ack: int, length: int = 0, window: int = 65_535, flags: int = ACK
+    ) -> None:
+        # One tick per ms. The server echoes what left the client a round trip ago at least.
+        echoed_ms = max(at_ms for at_ms in self.asked_ms if at_ms <= max(ms - self.RTT_MS, 0) + 1e-6)
+        if from_client:
+            self.asked_ms.append(ms)
+        stamps = b"\x01\x01\x08\x0a" + struct.pack(">II", 1 + int(ms), 0 if from_client else 1 + int(echoed_ms))
+        segment = Segment(
+            time_ns=10**9 + round(ms * MS),
+            from_client=from_client,
+            seq=seq,
+            ack=ack,
+            flags=flags,
+            window=window,
+            length=length,
+            ip_id=len(self.segments) + 1,
+            options=stamps if self.has_timestamps else b"",
+        )
+        self.segments.append(segment)
+
+    def run(self, path: Path, *, every_ms: float, closes: bool, is_copied: bool = False) -> Connection:
+        """Twelve windows. The client reads each at once, or only in time for the next."""
+        self.add(0, True, 0, 0, flags=SYN)
+        self.add(self.RTT_MS, False, 0, 1, flags=SYN | ACK)
+        self.add(self.RTT_MS, True, 1, 1)
+        self.add(self.RTT_MS, True, 1, 1, 200, flags=ACK | PSH)
+        sent, begin_ms = 1, 2.0 * self.RTT_MS
+        for _ in range(12):
+            edge = sent + 65_535
+            for number in range(46):
+                length, at_ms = min(1448, edge - sent), begin_ms + number * 0.12
+                self.add(at_ms, False, sent, 201, length)
+                sent += length
+                if number % 2:
+                    self.add(at_ms + 0.01, True, 201, sent, window=edge - sent if closes else 65_535)
+            if closes:
+                self.add(begin_ms + every_ms - self.RTT_MS, True, 201, sent)
+            begin_ms += every_ms
+        later_ns = (0, 3000) if is_copied else (0,)
+        path.write_bytes(pcap([(one.time_ns + later, ipv4(one)) for one in self.segments for later in later_ns]))
+        (connection,) = scan_capture(path).connections
+        return connection
+
+
+@pytest.mark.parametrize(
+    ("has_timestamps", "every_ms", "closes", "limiter"),
+    [
+        (True, 20.3, False, Limiter.RECEIVE_WINDOW),
+        (True, 400.0, True, Limiter.RECEIVE_WINDOW),  # the silences were the server's
+        (True, 400.0, False, Limiter.SENDER),
+        (False, 20.3, False, Limiter.RECEIVE_WINDOW),  # the server's, with 0 % of packets near the window
+        (False, 400.0, False, Limiter.SENDER),
+    ],
+)
+def test_a_small_window_and_a_closed_one(
+    tmp_path: Path, has_timestamps: bool, every_ms: float, closes: bool, limiter: Limiter
+) -> None:
+    exchange = Exchange(has_timestamps=has_timestamps)
+    connection = exchange.run(tmp_path / "one.pcap", every_ms=every_ms, closes=closes)
+    assert bool(connection.server.flight_count) is has_timestamps
+    assert bool(connection.client.ws_zero_window) is closes
+    verdict = judge(connection)
+    assert verdict.limiter is limiter, verdict
+    assert ("of packets near the window" in verdict.evidence) is has_timestamps
+    assert ("with a window per round trip" in verdict.evidence) is not has_timestamps
+
+
+def test_captured_twice_it_has_the_same_limiter_and_rate(tmp_path: Path) -> None:
+    """A mirror port, or all devices at once: up to 200 % of packets were near the window."""
+    once, twice = (
+        Exchange(has_timestamps=True).run(tmp_path / "one.pcap", every_ms=20.3, closes=False, is_copied=is_copied)
+        for is_copied in (False, True)
+    )
+    assert twice.server.ip_bytes == 2 * once.server.ip_bytes
+    assert twice.round_window_limited == once.round_window_limited
+    rates = [ALL["mean_throughput"].compute(connection) for connection in (once, twice)]
+    assert rates[0] == pytest.approx(rates[1], rel=1e-3)
+
+
+def test_without_a_round_trip_nothing_is_said_of_the_window(empty: Connection) -> None:
+    unseen = replace(answer(empty, [60_000] * 10), server=empty.server, syn_ack_ns=None)
+    assert "window" not in judge(unseen).evidence
+    scaling = replace(answer(empty, [60_000] * 10), window_scale_accepted=None)
+    assert "window" not in judge(scaling).evidence
 
 
 def test_the_columns(empty: Connection) -> None:

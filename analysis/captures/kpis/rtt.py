@@ -18,8 +18,14 @@ def _handshake_rtt(connection: Connection) -> float | None:
 
 
 def _tcp_start(connection: Connection) -> int | None:
-    if connection.syn_ns == connection.last_syn_ns or connection.syn_ack_answers_first_syn:
+    if connection.syn_ns == connection.last_syn_ns:
         return connection.syn_ns
+    if connection.syn_ack_answers_first_syn:
+        # A server whose SYN-ACK was lost answers the next SYN with the TSval of the first (Linux: tcp_check_req).
+        since_last_ns = nanoseconds_between(connection.last_syn_ns, connection.syn_ack_ns)
+        least_ns = connection.client.rtt_ts_min_ns
+        answers_first = since_last_ns is not None and least_ns is not None and since_last_ns < least_ns
+        return connection.syn_ns if answers_first else None
     return None if connection.syn_ack_answers_first_syn is None else connection.last_syn_ns
 
 
@@ -32,9 +38,9 @@ def _quic_start(connection: Connection) -> int | None:
 
 @kpi(unit="ms", source="RFC 9293, section 3.5; RFC 9000, section 7")
 def handshake_rtt(connection: Connection) -> float | None:
-    """TCP: SYN to SYN-ACK; with several SYNs, from the one whose TSval the SYN-ACK echoes, else None. QUIC:
-    first Initial of the client to the first of the server; None if the client retransmitted Initials, or after a
-    Retry.
+    """TCP: SYN to SYN-ACK; with several SYNs, from the last one if the SYN-ACK does not echo the TSval of the first;
+    from the first one if it does, and came sooner after the last one than any later round trip; else None. QUIC: first
+    Initial of the client to the first of the server; None if the client retransmitted Initials, or after a Retry.
     """
     return _handshake_rtt(connection)
 

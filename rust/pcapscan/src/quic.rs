@@ -304,8 +304,10 @@ impl State {
         None
     }
 
-    /// Round trip of the handshake, ns: from the last Initial of the client before the server's first.
-    fn handshake_ns(&self) -> Option<i64> {
+    /// Round trip of the handshake, ns: from the last Initial of the client before the server's first. Those before were
+    /// lost, or answered by a Retry.
+    #[must_use]
+    pub fn handshake_ns(&self) -> Option<i64> {
         self.initial_ns[1]?.checked_sub(self.last_client_initial_ns?)
     }
 

@@ -68,8 +68,10 @@ pub struct Flight {
 pub struct Side {
     /// Packets.
     pub packets: u64,
-    /// IP bytes.
+    /// IP bytes, without copies.
     pub ip_bytes: u64,
+    /// IP bytes of copies ([`crate::truth::TrueClass::Duplicate`]).
+    pub copied_ip_bytes: u64,
     /// TCP or UDP payload, B.
     pub payload_bytes: u64,
     /// Packets with payload.

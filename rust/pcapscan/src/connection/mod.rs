@@ -295,6 +295,10 @@ impl Connection {
             });
             side.last_retransmission_ns = now_ns;
         }
+        if truth.class == TrueClass::Duplicate {
+            side.ip_bytes -= u64::from(datagram.ip_bytes);
+            side.copied_ip_bytes += u64::from(datagram.ip_bytes);
+        }
         // Neither a duplicate nor the byte of a keep-alive is data that was sent, nor what is out of the window.
         let is_sent = matches!(
             truth.class,
@@ -313,7 +317,7 @@ impl Connection {
         if let Some(rtt_ns) = verdict.ack_rtt_ns {
             self.note_ack_rtt(direction, rtt_ns, now_ns);
         }
-        let rtt = self.match_segment(direction, segment, now_ns);
+        let rtt = self.match_segment(direction, segment, is_sent, now_ns);
         if let Some(series) = &mut self.series {
             let end = verdict.relative_seq.wrapping_add(segment.len);
             note_series(series, direction, datagram.ip_bytes, now_ns, rtt);

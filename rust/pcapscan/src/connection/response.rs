@@ -97,8 +97,7 @@ impl Connection {
         if state.answer.first_bytes == 0 || len < quic::DATA_BYTES {
             return;
         }
-        let between = |from: Option<i64>, to: Option<i64>| to?.checked_sub(from?);
-        let rtt_ns = between(state.initial_ns[0], state.initial_ns[1]).unwrap_or(0);
+        let rtt_ns = state.handshake_ns().unwrap_or(0);
         let rounds = self
             .rounds
             .get_or_insert_with(|| Box::new(Rounds::new(now_ns, rtt_ns)));

@@ -57,21 +57,23 @@ impl Connection {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "it is part of the fast path")]
     pub(super) fn match_plain<const DIRECTION: usize>(&mut self, segment: Plain<'_>, now_ns: i64) {
-        self.match_timestamps::<DIRECTION>(&Times::from(segment), now_ns);
+        self.match_timestamps::<DIRECTION>(&Times::from(segment), true, now_ns);
     }
 
-    /// Matches the timestamps of a segment; the round-trip time that ends with it, ns, if one does.
+    /// Matches the timestamps of a segment; the round-trip time that ends with it, ns, if one does. What is not sent
+    /// data, such as a copy, is in no round.
     #[inline]
     pub(super) fn match_segment(
         &mut self,
         direction: usize,
         segment: &Segment<'_>,
+        is_sent: bool,
         now_ns: i64,
     ) -> Option<i64> {
         let times = Times::of(segment)?;
         match direction {
-            0 => self.match_timestamps::<0>(&times, now_ns),
-            _ => self.match_timestamps::<1>(&times, now_ns),
+            0 => self.match_timestamps::<0>(&times, is_sent, now_ns),
+            _ => self.match_timestamps::<1>(&times, is_sent, now_ns),
         }
     }
 
@@ -81,6 +83,7 @@ impl Connection {
     fn match_timestamps<const DIRECTION: usize>(
         &mut self,
         segment: &Times,
+        is_sent: bool,
         now_ns: i64,
     ) -> Option<i64> {
         let (tsval, tsecr) = (segment.tsval, segment.tsecr);
@@ -115,7 +118,8 @@ impl Connection {
         let mss = u64::from(this.largest_payload).min(mss.into());
         let is_window_limited = u64::from(upper) + 2 * mss > window;
         bounds.window_limited += u64::from(is_window_limited);
-        let mut rounds = self.rounds.as_mut().filter(|_| DIRECTION != self.client);
+        let is_in_rounds = is_sent && DIRECTION != self.client;
+        let mut rounds = self.rounds.as_mut().filter(|_| is_in_rounds);
         if let Some(rounds) = &mut rounds {
             rounds.flight(is_window_limited);
         }

@@ -20,7 +20,7 @@ record! {
 
     packets: u64 = side.packets,
     /// IPv4 total length, IPv6 payload length + 40.
-    ip_bytes: u64 = side.ip_bytes,
+    ip_bytes: u64 = side.ip_bytes + side.copied_ip_bytes,
     /// TCP or UDP payload, retransmissions included.
     payload_bytes: u64 = side.payload_bytes,
     /// Packets with payload.
