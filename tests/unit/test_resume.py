@@ -96,6 +96,7 @@ def test_data_of_a_campaign_that_met_its_rule_keeps_its_environment(
 def test_a_stop_that_is_asked_for_while_journals_open_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lock is taken, so `upshift stop` says that it asked; what was asked of an earlier process is gone."""
     out = tmp_path / "out"
+    out.mkdir()
     stop_pause.request_stop(out, 1.0)
     asked = []
 
