@@ -312,7 +312,8 @@ def test_the_survey_finds_it(lab: Lab, here: LabPlace, tmp_path: Path) -> None:
     ]
     here.run(argv, timeout_s=120).check(doing="the survey")
     found = {row.domain: row.quic for row in store.read_rows(out, "targets", Target)}
-    assert found == {target.domain: target.domain != "www.none.example" for target in targets}
+    # Nobody has crawled them, so www.none.example might offer it by Alt-Svc: it was not asked.
+    assert found == {target.domain: None if target.domain == "www.none.example" else True for target in targets}
     servers = {row.domain: row.server for row in store.read_rows(details, "survey_quic", QuicRecord)}
     assert servers["www.s.example"] == "h3serve" and servers["www.old.example"] == "Caddy"
 

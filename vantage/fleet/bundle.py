@@ -13,6 +13,7 @@ import io
 import json
 import os
 import platform
+import shlex
 import shutil
 import sys
 import tarfile
@@ -206,8 +207,10 @@ def build_ours(
     constraints = into / "constraints.txt"
     constraints.write_text("".join(f"{one.line()}\n" for one in backends), encoding="utf-8")
     # As scripts/setup does: else cargo takes what another checkout has built in the same cache.
-    done = process.run(["bash", "-euc", ". scripts/own-build"], env=_environment(), cwd=checkout.folder)
-    done.check(doing="marking the cache of Rust builds as this checkout's")
+    own_build = checkout.folder / "scripts" / "own-build"
+    if own_build.exists():
+        done = process.run(["bash", "-euc", f". {shlex.quote(str(own_build))}"], env=_environment(), cwd=checkout.folder)
+        done.check(doing="marking the cache of Rust builds as this checkout's")
     for folder in folders:
         step(f"builds {folder}")
         _build(checkout, folder, constraints, into)
