@@ -209,7 +209,9 @@ def build_ours(
     # As scripts/setup does: else cargo takes what another checkout has built in the same cache.
     own_build = checkout.folder / "scripts" / "own-build"
     if own_build.exists():
-        done = process.run(["bash", "-euc", f". {shlex.quote(str(own_build))}"], env=_environment(), cwd=checkout.folder)
+        done = process.run(
+            ["bash", "-euc", f". {shlex.quote(str(own_build))}"], env=_environment(), cwd=checkout.folder
+        )
         done.check(doing="marking the cache of Rust builds as this checkout's")
     for folder in folders:
         step(f"builds {folder}")
