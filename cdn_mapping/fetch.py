@@ -178,8 +178,10 @@ def _only_one(target: Path) -> Iterator[None]:
         # Without a name: one that has just ended removed the file after we opened it.
         if not take_lock(handle.fileno()) or os.fstat(handle.fileno()).st_nlink == 0:
             raise PlaceError("another upshift map fetch is fetching this file", where=str(target), remedy="wait for it")
-        yield
-        path.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def _fetched(url: str, target: Path, on_read: Callable[[int, int], None] | None) -> FetchedFile:

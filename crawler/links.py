@@ -40,6 +40,8 @@ _UNKNOWN_CLASS = 2
 
 LONGEST_SRCSET = 20_000
 
+_META_CHARSET = re.compile(rb"<meta[^>]{0,200}charset", re.IGNORECASE)
+
 _ENCODINGS = frozenset(
     (
         *("utf-8", "utf-16", "utf-16-le", "utf-16-be", "gb18030", "big5hkscs", "cp932", "cp949", "euc_jp"),
@@ -112,6 +114,12 @@ def _addresses(srcset: str) -> Iterator[str]:
             rest = rest.partition(",")[2]
 
 
+def _late_label(body: bytes) -> int:
+    """Where a page's label is that comes late, behind scripts: browsers read the page again by it. 0: nowhere."""
+    found = _META_CHARSET.search(body)
+    return found.start() if found else 0
+
+
 def _text(body: bytes, label: str | None) -> str:
     """The text of a page as browsers read it: by its byte order mark, else the label of its answer, else its own.
 
@@ -121,7 +129,8 @@ def _text(body: bytes, label: str | None) -> str:
 
     encoding, mark = read_bom(body)
     if encoding is None or mark is None:
-        own = html_body_declared_encoding(body)  # which was read as ASCII, so UTF-16 is wrong (HTML, section 13.2.3.2)
+        own = html_body_declared_encoding(body) or html_body_declared_encoding(body[_late_label(body) :])
+        # It was read as ASCII, so UTF-16 is wrong (HTML, section 13.2.3.2).
         own = "utf-8" if own is not None and own.startswith("utf-16") else own
         labels = (resolve_encoding(label) if label else None, own)
         encoding, mark = next((one for one in labels if one in _ENCODINGS), None) or "cp1252", b""

@@ -186,10 +186,9 @@ class Throttle:
             await held.enter_async_context(self._addresses.turn(address, then=then))
             yield
 
-    def gap(self, host: str, delay_s: float) -> AbstractAsyncContextManager[float]:
+    def gap(self, host: str, delay_s: float) -> AbstractAsyncContextManager[None]:
         """Waits until `delay_s` (Crawl-delay) after the end of the last request to this host; one request at a time.
 
-        It does not delay others: thousands of hosts may share the address. The value is how long the delay made this
-        request wait once it was its turn [s].
+        It does not delay others: thousands of hosts may share the address.
         """
         return self._hosts.turn(host, gap_s=delay_s)

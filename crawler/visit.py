@@ -316,17 +316,23 @@ class DomainVisit:
     async def _turn(self, host: str, delay_s: float, want: RequestPurpose) -> AsyncIterator[None]:
         """Waits for the host and for the rate limit of the address.
 
-        Only the host's own Crawl-delay counts against the domain's time budget: other visits may hold up both.
+        These waits do not count against the domain's time budget, as other visits may hold it up; those at a host with
+        a Crawl-delay do, or a visit behind many others would keep its place for hours.
         """
         loop = asyncio.get_running_loop()
-        left_s = (self._budget.when() or loop.time()) - loop.time()
-        self._budget.reschedule(None)
-        async with self.pace.gap(host, delay_s) as rested_s:
-            if rested_s > left_s:
-                raise TimeoutError
+        left_s = self._stop_clock() if not delay_s else None
+        async with self.pace.gap(host, delay_s):
+            left_s = self._stop_clock() if left_s is None else left_s
             async with self.pace.turn(self._address, size_get=want is RequestPurpose.SIZE):
-                self._budget.reschedule(loop.time() + left_s - rested_s)
+                self._budget.reschedule(loop.time() + left_s)
                 yield
+
+    def _stop_clock(self) -> float:
+        """Stops the time budget; returns what is left of it [s]."""
+        now = asyncio.get_running_loop().time()
+        left_s = (self._budget.when() or now) - now
+        self._budget.reschedule(None)
+        return left_s
 
     async def _follow(self, url: str, want: RequestPurpose) -> tuple[str, CrawlRequest, CrawlReply]:
         """A request with its redirects; each hop is checked first."""

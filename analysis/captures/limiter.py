@@ -10,6 +10,7 @@ begin with the answer.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -61,8 +62,7 @@ CREDIT_SHARE = 0.45
 """Share of a QUIC client's window that arrives per round trip where the window limits: clients renew credit when half
 of it is used."""
 CREDIT_MOST = 3.0
-"""Where more of it arrives per round trip, the client had made it larger. The round trip is that of the handshake, in
-which a server on a short path may take as long again for its keys."""
+"""Where more of it arrives per round trip, and the server was seldom blocked, the client had made it larger."""
 GROWTH = 1.25
 """Slow start goes on while a round's rate exceeds all before it by this factor."""
 SHARES: Mapping[Limiter, float] = {
@@ -182,7 +182,11 @@ def _rounds(connection: Connection) -> list[_Round]:
                 losses=connection.round_losses[number],
             )
         )
-    return list(_with_closed_window(rounds)) if connection.client.ws_zero_window else rounds
+    held = _with_closed_window(rounds)
+    # A zero window for each of the stretches, else some are the server's, and nothing tells which.
+    is_held = [now is not was for was, now in zip(rounds, held, strict=True)]
+    stretches = sum(now and not before for before, now in itertools.pairwise((False, *is_held)))
+    return held if stretches <= connection.client.ws_zero_window else rounds
 
 
 def _near_window(connection: Connection, number: int, duration_ns: int, base_ns: int | None) -> float:
@@ -206,14 +210,14 @@ def _window_evidence(connection: Connection, base_ns: int | None) -> str | None:
     return "of the time with a window per round trip" if base_ns else None
 
 
-def _with_closed_window(rounds: Sequence[_Round]) -> Iterator[_Round]:
-    """The rounds of a client that announced a zero window: it held the server back that was silent after it had filled
-    the window."""
-    is_full = False
+def _with_closed_window(rounds: Sequence[_Round]) -> list[_Round]:
+    """The rounds if each silence after a filled window was the client's, which had closed it."""
+    held, is_full = [], False
     for round_ in rounds:
-        yield replace(round_, near_window=1.0) if is_full and round_.silent else round_
+        held.append(replace(round_, near_window=1.0) if is_full and round_.silent else round_)
         if round_.bytes:
             is_full = round_.near_window > 0
+    return held
 
 
 def _slow_start(rounds: Sequence[_Round]) -> int:
@@ -261,9 +265,12 @@ def _causes(connection: Connection, rounds: Sequence[_Round]) -> Iterator[Limite
     if is_quic and (connection.quic_loss_episodes or connection.socket_drops):
         after_loss = [number >= slow_start for number in range(len(rounds))]
     credit = _credit_per_ns(connection)
+    # A server that is blocked in each round meets the same window, however long the handshake made a round trip.
+    is_fixed = (connection.quic_data_blocked or 0) >= len(rounds)
+    most = math.inf if credit is None or is_fixed else CREDIT_MOST * credit
     for number, round_ in enumerate(rounds):
         has_queue = _has_queue(connection, round_)
-        near_credit = credit is not None and CREDIT_SHARE * credit <= round_.rate <= CREDIT_MOST * credit
+        near_credit = credit is not None and CREDIT_SHARE * credit <= round_.rate <= most
         if not has_queue and (near_credit or round_.near_window >= WINDOW_SHARE):
             yield Limiter.RECEIVE_WINDOW
         elif after_loss[number]:

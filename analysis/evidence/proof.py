@@ -276,9 +276,17 @@ def has_answer(download: Download, connection: Connection) -> bool:
     return download.transport != Transport.TCP or seen >= download.body_bytes or _is_packed(download)
 
 
+_UNPACKED = frozenset(("gzip", "x-gzip", "deflate", "br", "zstd", "xz", "lzma", "bzip2", "lzip"))
+"""Codings that wget2 offers (its --compression)."""
+
+
 def _is_packed(download: Download) -> bool:
-    """Whether the body came compressed: wget2 counts what it has unpacked, of which the capture has less."""
-    return headers_of(download).get("content-encoding", "").strip().lower() not in ("", "identity")
+    """Whether its client has unpacked the body, so that the capture has less: wget2, which then tells no length of it.
+
+    All other clients count what came, whatever its coding.
+    """
+    coding = headers_of(download).get("content-encoding", "").strip().lower()
+    return download.content_length is None and coding in _UNPACKED
 
 
 def _has_all(download: Download, connection: Connection) -> bool:

@@ -154,8 +154,8 @@ class Typical:
     units: int = 0
     """Number of domains, or of providers."""
     over_domains: float | None = None
-    """Where providers are the unit: the estimate over domains, whose direction is tested (of bounds, the middle; of one
-    bound, that)."""
+    """Where providers are the unit: the estimate over domains, whose direction is tested (of bounds, the middle);
+    None where it has no upper or lower end."""
     p_providers: float | None = None
     """Kruskal and Wallis's test: do the effects of providers differ? None for parts, and with fewer than three of them
     that have two domains."""

@@ -251,7 +251,7 @@ def _typical_of_units(low: Floats, high: Floats, providers: SplitParts | None) -
         high=last,
         unit=Unit.PROVIDER,
         units=len(providers.names),
-        over_domains=math.sqrt(ends[0] * ends[-1]) if ends else None,
+        over_domains=math.sqrt(ends[0] * ends[1]) if len(ends) == 2 else None,
         p_providers=p,
     )
 

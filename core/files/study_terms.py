@@ -26,8 +26,8 @@ MOST_MBIT = 300.0
 LONGEST_MS = 10_000.0
 MOST_ACK_EVERY = 1000
 """iwprobe acknowledges at least so often [segments]."""
-LONGEST_IDLE_MS = 45_000.0
-"""Leaves the other 15 s of the 60 of `again` to its two answers: as long as a probe of one window may take."""
+LONGEST_IDLE_MS = 60_000.0
+"""iwprobe waits no longer for a connection's second request (`ProbeRequest`)."""
 
 Client = Literal["kernel", "iw", "fetch", "again"]
 Beside = Annotated[str, Field(pattern=r"^(nothing|elephant|voice|rival [1-9][0-9]*)$")]

@@ -96,8 +96,8 @@ class Lanes:
     @asynccontextmanager
     async def turn(
         self, name: str, *, gap_s: float = 0.0, then: Callable[[], Awaitable[None]] | None = None
-    ) -> AsyncIterator[float]:
-        """Waits until this name's limits allow a turn, and holds it during the block, which gets the wait for the gap.
+    ) -> AsyncIterator[None]:
+        """Waits until this name's limits allow a turn, and holds it during the block.
 
         Args:
             name: address or host.
@@ -111,11 +111,11 @@ class Lanes:
         lane.users += 1
         try:
             async with lane.places:
-                rest_s = max(0.0, lane.last_used + gap_s - time.monotonic())
+                rest_s = lane.last_used + gap_s - time.monotonic()
                 if rest_s > 0:
                     await asyncio.sleep(rest_s)
                 await lane.bucket.turn(then)
-                yield rest_s
+                yield
         finally:
             lane.users -= 1
             lane.last_used = time.monotonic()

@@ -143,7 +143,8 @@ class IwVisitor:
                 continue
             votes[mss] = await session.vote(candidates, mss)
             if votes[mss].verdict in FAILURES:
-                if not self.larger_mss or mss > SMALL_MSS or votes[mss].verdict != ProbeVerdict.CONNECT_TIMEOUT:
+                is_silent = votes[mss].verdict == ProbeVerdict.CONNECT_TIMEOUT and len(votes) == 1
+                if not self.larger_mss or mss > SMALL_MSS or not is_silent:
                     break
                 least = SMALL_MSS
         record.url = candidates.wanted.url

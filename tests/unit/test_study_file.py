@@ -190,7 +190,7 @@ CHANGES = [
     (
         'beside = "elephant"',
         'client = "again"\nidle_ms = 70_000',
-        "fixed: field idle_ms: .* or equal to 45000",
+        "fixed: field idle_ms: .* or equal to 60000",
     ),
     ('beside = "elephant"', 'client = "fetch"\nack_every = 2_000', "fixed: field ack_every: .* or equal to 1000"),
     ("objects = [73848]", "objects = [20]", "an answer has 64 to 50000000 bytes, its head too"),

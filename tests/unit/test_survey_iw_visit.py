@@ -231,6 +231,21 @@ def test_a_server_that_resets_is_not_asked_with_a_larger_mss() -> None:
     assert (record.failure, record.probes) == ("connection_refused", 2)
 
 
+def test_a_server_that_has_answered_and_falls_silent_is_left_alone() -> None:
+    found: list[int] = []
+
+    async def ask(request: ProbeRequest, _: Turn) -> ProbeReply:
+        found.append(request.mss)
+        if request.mss > 64:
+            return reply(verdict=ProbeVerdict.CONNECT_TIMEOUT)
+        return reply(verdict=ProbeVerdict.LIMITED, flight_segments=10, flight_bytes=640, largest_bytes=64)
+
+    access = mock.Mock(address=mock.AsyncMock(return_value=("198.18.0.9", ())))
+    visitor = IwVisitor(access=access, ask=ask, user_agent="x", names=our_names())
+    asyncio.run(visitor.visit(Subject(domain="a.example"), IwRecord(domain="a.example")))
+    assert found == [64, 64, 128, 128], "no firewall against small MSS"
+
+
 def test_a_flight_without_a_round_trip_is_not_judged() -> None:
     """The clock was set back meanwhile: it ended the survey by a division by zero."""
     flight = {"flight_segments": 20, "flight_bytes": 24_000, "largest_bytes": 1_200, "http_status": 200, "rtt_us": 0}
