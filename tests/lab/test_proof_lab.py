@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from analysis.captures.limiter import Limiter
 from analysis.evidence.proof import handshake_at_server, handshake_of
 from analysis.measures import costs, tables
 from analysis.measures.dataset import Record
+from analysis.measures.limiters import limiter_of
 from analysis.measures.rows import Metric
 from core.domain import Outcome, TreatmentReason
 from downloader.execution.capture import Capture
@@ -104,7 +106,9 @@ def test_dose_tells_where_an_option_had_something_to_do(found: Measured) -> None
     ecn, window = rows["ECN vs BL"], rows["WS vs BL"]
     # A pair of which the host disturbed a download is counted as excluded.
     assert ecn.acted.n + sum(ecn.acted.excluded.values()) == times, "marks on one of the paths where ECN was proven"
-    assert ecn.unknown.n == window.unknown.n == 0
+    assert ecn.unknown.n == 0
+    # A short download on a busy host may have no limiter: then nobody knows whether its window was one.
+    assert window.unknown.n <= sum(limiter_of(record) is Limiter.UNKNOWN for record in found.of("BL"))
     far = [record for record in found.of("WS") if server_of(record) == "far"]
     assert all((record.number("flight_lower_max") or 0) > 65_535 for record in far)
     assert all((record.number("flight_lower_max") or 0) <= 65_535 for record in found.of("BL"))
