@@ -135,10 +135,12 @@ def test_rates_end_with_the_data(seen: Seen) -> None:
     for values in seen.values():
         took_s = BODY * 8 / number(values, "goodput") / 1e6
         assert took_s == pytest.approx(number(values, "time_to_first_byte") + number(values, "transfer"), rel=1e-6)
-        # Without what the server sends to close the connection: acknowledgements, close_notify, FIN.
+        # Without what the server sends afterwards: acknowledgements, close_notify, FIN, a probe for a lost tail.
         ip_bytes, counted = number(values, "ip_bytes_from_server"), number(values, "mean_throughput") * took_s * 1e6 / 8
-        assert 0.99 * ip_bytes < counted <= ip_bytes * (1 + 1e-6)
-        assert number(values, "throughput_published") < number(values, "mean_throughput")
+        assert 0.97 * ip_bytes < counted <= ip_bytes * (1 + 1e-6), values
+        # That of all bytes, to the end of the connection: QUIC may close at once, and then it is the larger one.
+        ended_s = ip_bytes * 8 / number(values, "throughput_published") / 1e6
+        assert took_s < ended_s * (1 + 1e-6), values
 
 
 def test_a_client_hello_takes_one_packet_and_a_post_quantum_one_two(seen: Seen) -> None:
