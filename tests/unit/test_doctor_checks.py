@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from core.errors import LabError
+from core.errors import LabError, PlaceError
 from core.files.disk import nearest
+from vantage.doctor import gather
 from vantage.doctor.checks import CheckStatus, campaign_can_run, examine, lab_can_run, smallest_window_scale
 from vantage.doctor.facts import OUR_BINARIES, PACKAGES, Facts, ServerFacts, UplinkFacts
 from vantage.doctor.gather import PROBES
@@ -230,3 +231,11 @@ def test_root_on_a_host_of_a_fleet_is_told_whose_folder_it_is(tmp_path: Path, mo
         state_folder.state_directory()
     assert f"belongs to {user.pw_name}, the user of its fleet's campaigns" in caught.value.sentence()
     assert "leave campaigns on this host to its fleet; for a lab set UPSHIFT_STATE_DIR" in caught.value.sentence()
+
+
+def test_a_host_whose_routes_cannot_be_read_is_examined_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise PlaceError("ip failed", remedy="see: ip route")
+
+    monkeypatch.setattr(gather, "default_routes", fails)
+    assert gather._uplink(None) == UplinkFacts(fault="ip failed; see: ip route", name=None, addresses=())

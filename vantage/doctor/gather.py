@@ -140,9 +140,10 @@ def _time_of_day() -> str | None:
 
 
 def _uplink(wanted: str | None) -> UplinkFacts:
-    by_ipv6 = default_interface(default_routes(6))
-    ipv6 = by_ipv6 if wanted in (None, by_ipv6) else None
+    ipv6 = None
     try:
+        by_ipv6 = default_interface(default_routes(6))
+        ipv6 = by_ipv6 if wanted in (None, by_ipv6) else None
         uplink = find_uplink(wanted)
     except PlaceError as error:
         fault = f"{error.what}; {error.remedy or 'see: ip route'}"
