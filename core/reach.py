@@ -124,6 +124,14 @@ def check_host(host: str) -> None:
         raise ReachError(f"{host} is no address, and {ENVIRONMENT_VARIABLE} is set", remedy=remedy) from None
 
 
+def is_everything(prefixes: Iterable[IPNetwork]) -> bool:
+    """Whether they are all of IPv4 or of IPv6, even if in parts: then they name no private address as meant."""
+    named = tuple(prefixes)
+    families = ([prefix for prefix in named if prefix.version == version] for version in (4, 6))
+    merged = (prefix for own in families for prefix in ipaddress.collapse_addresses(own))  # type: ignore[type-var]
+    return any(prefix.prefixlen == 0 for prefix in merged)
+
+
 def check_named(address: str | IPAddress, named: Iterable[IPNetwork]) -> None:
     """Raises ReachError for an address that is not public, unless a prefix names it more narrowly than everything.
 
@@ -134,8 +142,7 @@ def check_named(address: str | IPAddress, named: Iterable[IPNetwork]) -> None:
     if _is_public(ip):
         return
     narrow = [prefix for prefix in named if prefix.version == ip.version and prefix.prefixlen > 0]
-    merged: list[IPNetwork] = list(ipaddress.collapse_addresses(narrow))  # type: ignore[type-var]  # all of one version
-    if not any(ip in prefix and prefix.prefixlen > 0 for prefix in merged):
+    if is_everything(narrow) or not is_allowed(ip, narrow):
         raise ReachError(
             f"{address} is not a public address", remedy="name its prefix in allowed_prefixes if it is meant"
         )

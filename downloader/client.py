@@ -227,7 +227,7 @@ def _checked(name: str, declared: str, value: Any) -> Any:
         return {scrub(str(key), most=60): scrub(str(text)) for key, text in list(value.items())[:40]}
     if isinstance(value, str):
         return scrub(value)
-    return _number(name, value, as_float=declared.startswith("float"))
+    return checked_number(name, value, as_float=declared.startswith("float"))
 
 
 _COUNTS = frozenset(
@@ -273,7 +273,8 @@ def _plain(value: Any) -> Any:
     return scrub(value) if isinstance(value, str) else value
 
 
-def _number(name: str, value: float, *, as_float: bool) -> float:
+def checked_number(name: str, value: float, *, as_float: bool) -> float:
+    """A number of an answer. Raises AnswerError for one that is out of range, TypeError for what is none."""
     if not 0 <= value < 1 << 62:  # nor is NaN
         raise AnswerError(f"the answer's {name} is out of range")
     return float(value) if as_float else value

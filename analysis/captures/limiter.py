@@ -182,11 +182,7 @@ def _rounds(connection: Connection) -> list[_Round]:
                 losses=connection.round_losses[number],
             )
         )
-    held = _with_closed_window(rounds)
-    # A zero window for each of the stretches, else some are the server's, and nothing tells which.
-    is_held = [now is not was for was, now in zip(rounds, held, strict=True)]
-    stretches = sum(now and not before for before, now in itertools.pairwise((False, *is_held)))
-    return held if stretches <= connection.client.ws_zero_window else rounds
+    return _with_closed_window(rounds, connection.client.ws_zero_window)
 
 
 def _near_window(connection: Connection, number: int, duration_ns: int, base_ns: int | None) -> float:
@@ -210,14 +206,20 @@ def _window_evidence(connection: Connection, base_ns: int | None) -> str | None:
     return "of the time with a window per round trip" if base_ns else None
 
 
-def _with_closed_window(rounds: Sequence[_Round]) -> list[_Round]:
-    """The rounds if each silence after a filled window was the client's, which had closed it."""
-    held, is_full = [], False
+def _with_closed_window(rounds: list[_Round], zero_windows: int) -> list[_Round]:
+    """The rounds, in which silences after a filled window are the client's if it announced a zero window for each.
+
+    With fewer of them some silences are the server's, and nothing tells which.
+    """
+    held: list[_Round] = []
+    silences, is_full, is_held = 0, False, False
     for round_ in rounds:
-        held.append(replace(round_, near_window=1.0) if is_full and round_.silent else round_)
+        was_held, is_held = is_held, is_full and round_.silent
+        silences += is_held and not was_held
+        held.append(replace(round_, near_window=1.0) if is_held else round_)
         if round_.bytes:
             is_full = round_.near_window > 0
-    return held
+    return held if silences <= zero_windows else rounds
 
 
 def _slow_start(rounds: Sequence[_Round]) -> int:

@@ -23,11 +23,11 @@ from core import terminal
 from core.errors import UsageError
 from core.files import disk
 from core.files.config import read_json
+from core.files.study import ENVIRONMENT_FILE
 from core.files.study_file import KEPT, kept
 from core.pictures import inline_svg
 from core.untrusted import plain
 
-ENVIRONMENT = "environment.json"
 _MARKS = {"holds": "within", "within": "within", "fails": "outside", "outside": "outside", "missing": "outside"}
 """Verdict -> class of the style sheet."""
 
@@ -110,7 +110,7 @@ def _write_rows(path: Path, columns: Sequence[str], names: Sequence[str], rows: 
 
 def _environment(folder: Path) -> render.Cells:
     """Heading and rows: names of `environment.json`, joined by dots, and values."""
-    path = folder / ENVIRONMENT
+    path = folder / ENVIRONMENT_FILE
     document = read_json(path) if path.is_file() else {}
     return [["name", "value"], *([name, records.listed(value)] for name, value in records.flat(document, "."))]
 

@@ -187,6 +187,8 @@ class Cell:
 
 STUDY_FILE = "study.toml"
 """The name of a study file among `Study.files`."""
+ENVIRONMENT_FILE = "environment.json"
+"""What the flows of a folder depend on: kernel, timing."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from ipaddress import collapse_addresses
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from core.domain import Comparison, Configuration, Target, Transport
 from core.errors import UsageError
 from core.files.config import Strict, build, read_toml
 from core.files.description import Description, fault
-from core.reach import ANYWHERE, IPNetwork, parse_prefixes
+from core.reach import ANYWHERE, IPNetwork, is_everything, parse_prefixes
 from core.sequential import Rule
 from core.untrusted import contact_fault, is_address
 from downloader import factors, quirks
@@ -157,7 +156,7 @@ class Campaign:
             if quirk.on_host and (self.lab is not None or self.isolation != Isolation.HOST):
                 remedy = f'leave {name} out, or set isolation = "host" for a real vantage point'
                 raise UsageError(f"{name} changes settings of the whole host", where=where, remedy=remedy)
-            has_walls = self.isolation == Isolation.NETNS and not _is_everything(self.allowed_prefixes)
+            has_walls = self.isolation == Isolation.NETNS and not is_everything(self.allowed_prefixes)
             if quirk.contacts_others and self.lab is None and not has_walls:
                 remedy = f'leave {name} out, or set isolation = "netns" and name in allowed_prefixes where it may go'
                 raise UsageError(f"the client of {name} follows redirects to any address", where=where, remedy=remedy)
@@ -260,12 +259,6 @@ _NOT_THE_PLAN = frozenset(
 def _default(entry: dataclasses.Field[Any]) -> object:
     """The default of a field; for one that has none, a value that no campaign has."""
     return entry.default if entry.default_factory is dataclasses.MISSING else entry.default_factory()
-
-
-def _is_everything(prefixes: Sequence[IPNetwork]) -> bool:
-    """Whether they are, even if in parts, all of IPv4 or of IPv6: then they name no private address as meant."""
-    families = ([prefix for prefix in prefixes if prefix.version == version] for version in (4, 6))
-    return any(not prefix.prefixlen for own in families for prefix in collapse_addresses(own))  # type: ignore[type-var]
 
 
 MOST_ITERATIONS = 100_000

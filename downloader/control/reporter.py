@@ -38,7 +38,7 @@ from downloader.control.status import (
     VantagePoint,
     read_status,
 )
-from downloader.control.stop_pause import utc_day
+from downloader.control.stop_pause import day_start
 from downloader.schedule.schedule import State
 
 INTERVAL_S = 5.0
@@ -202,7 +202,7 @@ class Reporter:
         with self._lock:
             parts = {name: part.snapshot() for name, part in self._parts.items()}
             own, last_error = self._own, self._last_error
-            budgets = tuple(use for part in self._parts.values() for use in part.budgets_of(utc_day(now)))
+            budgets = tuple(use for part in self._parts.values() for use in part.budgets_of(day_start(now)))
             rate = self._rate()
         progress = total(part.progress for part in parts.values())
         activity = own or _together([part.activity for part in parts.values()], now)
@@ -299,7 +299,7 @@ class VantageReport:
         use = BudgetUse(
             vantage=self._name, budget=budget, whose=scrub(whose), used_bytes=used_bytes, limit_bytes=limit_bytes
         )
-        day = utc_day(self._reporter._clock())
+        day = day_start(self._reporter._clock())
         with self._reporter._lock:
             self._budgets = (*(known for known in self.budgets_of(day) if known.budget != budget), use)
             self._budgets_day = day

@@ -13,7 +13,7 @@ from core.errors import UsageError, not_found
 from core.files.config import build, read_json
 from core.files.disk import size_text
 from core.untrusted import plain
-from downloader.control.stop_pause import utc, utc_day
+from downloader.control.stop_pause import day_start, utc
 from downloader.schedule.schedule import State
 
 FILE_NAME = "status.json"
@@ -199,7 +199,7 @@ def _rows(status: Status, now: float) -> Iterator[tuple[str, str]]:
     if len(status.vantage_points) > 1:
         for name, part in status.vantage_points.items():
             yield name, f"{_progress(part.progress)}; {_doing(part.activity)}"
-    for budget in status.budgets if utc_day(now) == utc_day(status.written_at) else ():
+    for budget in status.budgets if day_start(now) == day_start(status.written_at) else ():
         whose = budget.whose if len(status.vantage_points) == 1 else f"{budget.vantage}, {budget.whose}"
         yield "budget", f"{whose}: {size_text(budget.used_bytes)} of {size_text(budget.limit_bytes)} today"
     if status.disk is not None:

@@ -180,15 +180,19 @@ def utc(at: float) -> str:
     return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-def utc_day(at: float) -> float:
-    """The number of a Unix time's day in UTC, from 1970 on."""
-    return at // 86_400
+DAY_S = 86_400
+"""A UTC day in Unix time, which has no leap seconds."""
+
+
+def day_start(now: float) -> float:
+    """Unix time of the last midnight UTC."""
+    return now - now % DAY_S
 
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|h|d)")
 _END = 253_402_300_800.0
 """Unix time at which `datetime` ends."""
-_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": DAY_S}
 
 
 def parse_time(text: str, *, where: str, now: float) -> float:

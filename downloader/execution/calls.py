@@ -18,7 +18,15 @@ from core.domain import FailureCode
 from core.system.place import Place
 from core.system.process import Child
 from core.untrusted import scrub
-from downloader.client import AnswerError, Client, ClientResult, DownloadRequest, crashed, with_setup
+from downloader.client import (
+    AnswerError,
+    Client,
+    ClientResult,
+    DownloadRequest,
+    checked_number,
+    crashed,
+    with_setup,
+)
 from downloader.programs.warm import MOST_OUTPUT_BYTES
 from downloader.schedule.schedule import Cut
 
@@ -194,7 +202,7 @@ class Caller:
             return Resolution(
                 addresses=tuple(_address(text) for text in answer["addresses"]),
                 cnames=tuple(scrub(str(name)) for name in answer["cnames"]),
-                dns_s=_seconds(answer["dns_s"]),
+                dns_s=None if answer["dns_s"] is None else checked_number("dns_s", answer["dns_s"], as_float=True),
                 error=None if answer["error"] is None else scrub(str(answer["error"])),
                 code=FailureCode(answer["code"]) if answer["code"] else None,
             )
@@ -230,13 +238,6 @@ def _address(text: object) -> str:
     if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
         raise ValueError("an address with a zone")
     return str(address)
-
-
-def _seconds(value: Any) -> float | None:
-    """A time, None if it is unknown. Raises ValueError or TypeError for anything else."""
-    if value is not None and not 0 <= value < 1 << 62:
-        raise ValueError("a time out of range")
-    return None if value is None else float(value)
 
 
 def describe_confinement(place: Place, run_as: tuple[int, int] | None) -> dict[str, Any]:

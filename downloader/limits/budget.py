@@ -24,10 +24,9 @@ from core.reach import unmapped
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.expected import IN_FLIGHT_BYTES, download_bytes, run_bytes, with_overhead, worst_run_bytes
 from downloader.campaign.plan import PlannedRun
+from downloader.control.stop_pause import DAY_S, day_start
 from downloader.schedule.schedule import Cut, Gate, State, Wait
 
-DAY_S = 86_400
-"""A UTC day in Unix time, which has no leap seconds."""
 _MOST_S = 86_400
 """Longest time budget of a download that clients take (rust/clientkit/src/arguments.rs)."""
 
@@ -107,11 +106,6 @@ class Reserved:
     latest_end: float
     network: str | None
     worst_bytes: int
-
-
-def day_start(now: float) -> float:
-    """Unix time of the last midnight UTC."""
-    return now - now % DAY_S
 
 
 def network_of(target: Target, address: str | None) -> str | None:

@@ -16,7 +16,8 @@ import pytest
 
 from core.files.journal import JournalReader
 from core.system import process
-from downloader.limits.budget import DAY_S, Spent
+from downloader.control.stop_pause import DAY_S
+from downloader.limits.budget import Spent
 from tests.cells import Repeats
 from tests.lab.test_download_run import World, all_clients, open_world
 

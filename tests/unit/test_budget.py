@@ -17,13 +17,12 @@ from core.errors import UsageError
 from downloader.campaign.campaign import Campaign, from_document
 from downloader.campaign.expected import IN_FLIGHT_BYTES, download_bytes, run_bytes, worst_run_bytes
 from downloader.campaign.plan import PlannedRun
+from downloader.control.stop_pause import DAY_S, day_start
 from downloader.execution.journal import Ended, Journal
 from downloader.limits.budget import (
-    DAY_S,
     BudgetGate,
     Spent,
     check_budgets,
-    day_start,
     interrupted_bytes,
     network_of,
     reserved,

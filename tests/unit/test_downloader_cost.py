@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from downloader.campaign.plan import PlannedRun, assign
+from downloader.control.stop_pause import DAY_S
 from downloader.execution.journal import Journal
-from downloader.limits.budget import DAY_S, Reserved
+from downloader.limits.budget import Reserved
 from downloader.limits.captures import Settled
 from downloader.schedule.schedule import Schedule, Turns
 from tests.inspected import plan

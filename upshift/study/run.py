@@ -19,7 +19,7 @@ from core.errors import LabError, PlaceError, UsageError
 from core.files import store
 from core.files.config import read_json
 from core.files.disk import folder_lock, whole_file, write_json
-from core.files.study import FLOWS_FILE, FLOWS_KIND, STUDY_FILE, Ending, Study, flow_row, flow_schema
+from core.files.study import ENVIRONMENT_FILE, FLOWS_FILE, FLOWS_KIND, STUDY_FILE, Ending, Study, flow_row, flow_schema
 from core.files.study_file import keep
 from core.files.study_terms import METRICS
 from core.outreach.ledger import Ledger, LedgerEntry
@@ -35,7 +35,6 @@ Say = Callable[[str], None]
 """Shows a line to the user."""
 
 TOPOLOGY = "studies"
-ENVIRONMENT_FILE = "environment.json"
 MOST_REPEATS = 3
 """How often a void repetition is repeated."""
 MOST_BREAKDOWNS = 3
