@@ -17,6 +17,7 @@ import contextlib
 import filecmp
 import os
 import shutil
+import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -45,6 +46,9 @@ from upshift.archive_pages import CapturesOf, Identities
 DOCUMENT = "archive.json"
 MADE = ("tables", "figures", "report")
 """Folders of results, below a campaign's (of several, `combined/` of the first)."""
+
+_CODE = ("analysis", "ansible", "cdn_mapping", "core", "crawler", "downloader", "rust", "survey", "upshift", "vantage")
+"""Folders of a checkout in which a file that its commit lacks may be part of what ran (CONTRIBUTING: add one file)."""
 
 _TABLES = (ENVIRONMENT, SUPERSEDED, DOWNLOADS)
 
@@ -258,16 +262,25 @@ def _tidy(folder: Path) -> None:
 
 
 def _software(to: Path) -> str:
-    """Packs the code: `git archive` of the checkout's commit. Returns a sentence about it for the README."""
+    """Packs the code. Returns a sentence about it for the README."""
     root = Path(upshift.__file__).resolve().parent.parent
     disk.make_folder(to)
-    if not (root / ".git").exists():
-        return _installed(to)
+    return _checkout(root, to) if (root / ".git").exists() else _installed(to)
+
+
+def _checkout(root: Path, to: Path) -> str:
+    """Packs a checkout as it is now: the files of its commit, and those that somebody changed or added to its code."""
     git = ["git", "-C", str(root), "-c", f"safe.directory={root}"]
     commit = _output_of([*git, "rev-parse", "HEAD"])
-    changed = _output_of([*git, "status", "--porcelain", "--untracked-files=no"])
-    _output_of([*git, "archive", "--format=tar.gz", f"--output={(to / 'upshift.tar.gz').absolute()}", "HEAD"])
-    note = "; the checkout had changes that are not in it" if changed else ""
+    listed = [*git, "ls-files", "-z"]
+    others = _output_of([*listed, "--others", "--exclude-standard", "--", *_CODE]).split("\0")
+    kept = [name for name in (*_output_of(listed).split("\0"), *others) if name and os.path.lexists(root / name)]
+    with tarfile.open(to / "upshift.tar.gz", "w:gz") as packed:
+        for name in kept:
+            packed.add(root / name, name, recursive=False)
+    changed = _output_of([*git, "status", "--porcelain", "--untracked-files=no"]).splitlines()
+    own = len(changed) + sum(map(bool, others))
+    note = f"; files changed or added since then, packed as they are: {own}" if own else ""
     return f"`software/upshift.tar.gz`: the checkout's commit {commit}, with its lock files{note}."
 
 

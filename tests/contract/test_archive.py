@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +20,7 @@ from typer.testing import CliRunner, Result
 from core.files import bag, schemas, store
 from tests.cells import Repeats
 from tests.inspected import captures, described_campaign
+from upshift import archive as archive_module
 from upshift.cli import app
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -84,6 +86,33 @@ def test_it_makes_its_results_again_elsewhere(archive: Path, campaign: Path, tmp
     # The results of the campaign's own folder, where its captures are, are the same.
     for name in ("downloads.parquet", "superseded.parquet"):
         assert (archive / "data/first" / name).read_bytes() == (campaign / name).read_bytes()
+
+
+def test_files_that_were_added_to_the_code_are_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As CONTRIBUTING adds a KPI: `git archive` left it out, and the archive's software could not make its results."""
+    root = tmp_path / "checkout"
+    kpis = root / "analysis" / "captures" / "kpis"
+    kpis.mkdir(parents=True)
+    for path in (root / "uv.lock", kpis / "times.py", kpis / "gone.py"):
+        path.write_text("as in the commit\n")
+    (root / "upshift").mkdir()
+    git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b.example", "-c", "init.defaultBranch=main"]
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "all"]):
+        subprocess.run([*git, *command], check=True)
+    monkeypatch.setattr("upshift.__file__", str(root / "upshift" / "__init__.py"))
+    assert "packed as they are" not in archive_module._software(tmp_path / "as committed")
+    (kpis / "times.py").write_text("changed\n")
+    (kpis / "gone.py").unlink()
+    (kpis / "m\u00edne.py").write_text("added\n")
+    (root / "demo.pcap").write_text("no code\n")
+    assert archive_module._software(tmp_path / "software").endswith("packed as they are: 3.")
+    with tarfile.open(tmp_path / "software" / "upshift.tar.gz") as packed:
+        content = {one.name: packed.extractfile(one).read() for one in packed}  # type: ignore[union-attr]
+    assert content == {
+        "uv.lock": b"as in the commit\n",
+        "analysis/captures/kpis/times.py": b"changed\n",
+        "analysis/captures/kpis/m\u00edne.py": b"added\n",
+    }
 
 
 def test_another_code_is_said_and_tried(archive: Path, tmp_path: Path) -> None:
