@@ -180,7 +180,7 @@ def set_up(tmp_path: Path) -> Callable[[str], str]:
     """Runs a command with the functions of `scripts/setup`, as root of a machine with apt-get and a compiler of C."""
     bin_, policy = tmp_path / "bin", tmp_path / "policy-rc.d"
     bin_.mkdir()
-    for name in ("bash", "cat", "chmod", "grep", "mv", "rm", "sort"):
+    for name in ("awk", "bash", "cat", "chmod", "grep", "head", "mv", "rm", "sort"):
         (bin_ / name).symlink_to(shutil.which(name) or name)
     for name, body in {"apt-get": f"cat {policy} > {tmp_path}/seen", "cc": ""}.items():
         (bin_ / name).write_text(f"#!{bin_}/bash\n{body}\n")
@@ -224,3 +224,17 @@ def test_what_a_power_cut_left_of_set_up_is_no_policy_of_the_admin(
     seen.unlink()
     set_up(f'WANTED=""\n{install}')
     assert not policy.exists() and not seen.exists(), "nothing is missing, and nothing is installed"
+
+
+@pytest.mark.parametrize(
+    ("program", "has", "remedy"), [("cargo", "1.80.0", "rustup default"), ("uv", "0.4.9", "update")]
+)
+def test_a_program_that_stays_too_old_is_told_at_once(
+    set_up: Callable[[str], str], tmp_path: Path, program: str, has: str, remedy: str
+) -> None:
+    """rustup keeps a default toolchain that somebody has chosen; old ones failed minutes later, in others' words."""
+    stubs = f'{program}() {{ echo "{program} {has} (of 2024)"; }}\n'
+    step = {"cargo": "rustup_script() { echo true; }\nsh() { :; }\ninstall_rust", "uv": "install_uv"}[program]
+    told = set_up(f"{stubs}\n({step}) 2>&1 || echo status $?")
+    assert f"{program} is {'still ' if program == 'cargo' else ''}{has}" in told and remedy in told
+    assert told.splitlines()[-1] == "status 2"
