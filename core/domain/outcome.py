@@ -176,7 +176,7 @@ class VoidReason(StrEnum):
     INTERRUPTED = "interrupted"
     """The campaign was stopped or killed during the run; not an error of the place."""
     EMULATOR_LATE = "emulator_late"
-    """The path emulator delivered packets late."""
+    """The path emulator delivered packets late, or stood still."""
     EMULATOR_LOST = "emulator_lost"
     """The path emulator lost packets that it was not programmed to drop."""
     HOST_DROPPED = "host_dropped"

@@ -24,7 +24,7 @@ class LabWatch:
 
     Args:
         ends: the vantage point and the server.
-        rtt_ms: round-trip time of the path [ms]; it determines how much lateness voids a run.
+        rtt_ms: round-trip time of the path [ms]; it determines how much lateness, or standing still, voids a run.
     """
 
     def __init__(self, emulator: Emulator, ends: tuple[End, End], *, rtt_ms: float) -> None:
@@ -60,7 +60,9 @@ class LabWatch:
             flows = self._flows()
         after = self._emulator.ask("snapshot", pairs=self._pairs)
         lateness = lateness_ms(self._before, after)
-        disturbed = judge(self._before, after, lateness, self._limit_ms)
+        disturbed = judge(self._before, after, lateness, self._limit_ms) or stood_still(
+            self._before, after, self._limit_ms
+        )
         return Suitability(disturbed=disturbed, lateness_p99_ms=lateness, flows=flows)
 
     def _flows(self) -> dict[tuple[str, int], FlowCount]:
@@ -102,6 +104,27 @@ def judge(
         late = f"the path emulator was {lateness_ms:.1f} ms late (99th percentile; the limit is {limit_ms:.1f} ms)"
         return Disturbance(reason=VoidReason.EMULATOR_LATE, detail=late)
     return next((disturbance for _, disturbance in lost_outside(before, after)), None)
+
+
+def stood_still(before: Mapping[str, Any], after: Mapping[str, Any], limit_ms: float) -> Disturbance | None:
+    """Why a run is void in which the emulator did not run for so long at once; None if it did.
+
+    It delays few packets, so no percentile of their lateness shows it. Yet all that had come meanwhile is read at one
+    instant and meets the modelled queue there: packets are dropped or marked that the path would have carried.
+    """
+    longest = max(
+        (
+            stall["duration_ns"] / 1e6
+            for kind in ("wakeup", "iteration")
+            for stall in after["global"][kind]["recent"]
+            if stall["at_ns"] > before["monotonic_ns"]
+        ),
+        default=0.0,
+    )
+    if longest <= limit_ms:
+        return None
+    detail = f"the path emulator stood still for {longest:.1f} ms (the limit is {limit_ms:.1f} ms)"
+    return Disturbance(reason=VoidReason.EMULATOR_LATE, detail=detail)
 
 
 def lost_outside(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[int, Disturbance]]:
