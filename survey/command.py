@@ -66,7 +66,7 @@ def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
             opened = place(given["isolation"], options.nameserver, survey.kernel, survey.raw, options.ipv6)
         elif not survey.starts_programs:  # it reads all answers itself
             arguments.give_up_rights(
-                reads=(options.source, getattr(settings, "trusted", None)),
+                reads=(options.source, *_files_of(settings), getattr(settings, "trusted", None)),
                 lists=block_list_paths(options.block_list, options.opt_out),
                 written=(options.out, arguments.ledger_beside(options.out, options.ledger), options.targets_out),
             )
@@ -77,6 +77,12 @@ def command(survey: Survey, place: Place | None = None) -> Callable[..., None]:
     parameters = sorted(_parameters(survey, place), key=lambda parameter: parameter.default is not parameter.empty)
     work.__name__, work.__doc__ = survey.name, survey.help
     return as_command(work, parameters, like=work)
+
+
+def _files_of(settings: Any) -> Iterator[Path]:
+    """Files that a survey's own settings name; what it writes is among the shared options."""
+    for value in (getattr(settings, entry.name) for entry in fields(settings)):
+        yield from (one for one in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(one, Path))
 
 
 def _parameters(survey: Survey, place: Place | None) -> Iterator[inspect.Parameter]:

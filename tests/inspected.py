@@ -202,6 +202,7 @@ def _row(
         local_ip="198.18.0.1",
         local_port=port,
         connect_s=0.01,
+        first_byte_s=last_s / 2,
         last_byte_s=last_s,
         alpn="h3" if quic else "http/1.1",
         quic={"version": "0x00000001"} if quic else None,

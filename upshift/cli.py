@@ -104,10 +104,11 @@ class LazyGroup(TyperGroup):
         return _whole_summary(TyperCommand(cmd_name, help=COMMANDS[cmd_name][1])) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] not in COMMANDS and not args[0].startswith("-") and (meant := nearest(args[0], COMMANDS)):
+        complains = not ctx.resilient_parsing  # completion asks what may follow, and wants no complaint
+        if complains and args[0] not in COMMANDS and args[0][:1] != "-" and (meant := nearest(args[0], COMMANDS)):
             ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
         name, command, rest = super().resolve_command(ctx, args)
-        if name != "lab":  # programs that run there may want one
+        if complains and name != "lab":  # programs that run there may want one
             _refuse_empty(rest)
         return (name, load(name), rest) if name is not None and name in COMMANDS else (name, command, rest)
 

@@ -57,6 +57,11 @@ COLUMNS: Mapping[str, str] = {
 """Column -> meaning."""
 
 
+def unit_of(column: str) -> str:
+    """Unit of a column; empty for a ratio, a count or a text."""
+    return "s" if column.endswith("_s") else ""
+
+
 def all_pairs(data: Dataset, *, metric: Metric = Metric.TIME, selection: Selection = DEFAULT) -> pa.Table:
     """A row for each measurement run and comparison of which a download was planned: pairs, and why others are none."""
     known = costs.samples(data, metric=metric, selection=selection)
@@ -131,7 +136,9 @@ def _considered(
         "excluded": _column(words),
         "excluded_side": _column(side),
     }
-    return pa.table({name: columns[name] for name in COLUMNS})
+    table = pa.table({name: columns[name] for name in COLUMNS})
+    units = [{"unit": unit} if (unit := unit_of(name)) else None for name in COLUMNS]
+    return table.cast(pa.schema([field.with_metadata(unit) for field, unit in zip(table.schema, units, strict=True)]))
 
 
 def _rows(download: Codes, at: Codes) -> Codes:

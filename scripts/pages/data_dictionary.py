@@ -22,6 +22,7 @@ from analysis.measures import tables
 from analysis.measures.client_effect import ClientEffectRow
 from analysis.measures.limiters import LimiterRow
 from analysis.measures.pair_table import COLUMNS as PAIR_COLUMNS
+from analysis.measures.pair_table import unit_of
 from analysis.measures.rows import BIN_NAMES, LARGER_CLUSTERS
 from analysis.report import published, records
 from analysis.report.published import CongestionRow
@@ -192,7 +193,7 @@ def sections() -> Iterator[tuple[str, str, Sequence[Column]]]:
     yield from ((title, summary(row), of_csv(names, row)) for title, (row, names) in CSV.items())
     yield "tables/table2.csv", TABLE2_HEAD, [Column(name, "", "", table2_meaning(name)) for name in records.TABLE2_CSV]
     yield "tables/splits.csv", SPLITS_HEAD, [Column(name, "", "", SPLITS_MEANINGS[name]) for name in records.SPLITS_CSV]
-    pairs = [Column(name, "", "s" if name.endswith("_s") else "", meaning) for name, meaning in PAIR_COLUMNS.items()]
+    pairs = [Column(name, "", unit_of(name), meaning) for name, meaning in PAIR_COLUMNS.items()]
     yield "tables/pairs.parquet", PAIRS_HEAD, pairs
     yield "tables/dose.csv", DOSE_HEAD, [Column(name, "", "", DOSE_MEANINGS[name]) for name in DOSE_MEANINGS]
     effects = [Column(name, "", "", EFFECTS_MEANINGS[name]) for name in published.EFFECTS_CSV]
@@ -236,7 +237,8 @@ def of_json(cls: type) -> list[Column]:
 def of_csv(names: Sequence[str], row_type: type) -> list[Column]:
     fields = {field.name for field in dataclasses.fields(row_type)}
     meanings = {**meanings_of(row_type), **TABLE_MEANINGS}
-    return [Column(n, "share" if n not in fields else "", "", meanings.get(n, "")) for n in names]
+    kinds = {n: "" if n in fields else "ratio" if n.startswith("ratio") else "share" for n in names}
+    return [Column(name, kind, "", meanings.get(name, "")) for name, kind in kinds.items()]
 
 
 def words() -> str:

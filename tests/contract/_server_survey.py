@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -38,14 +39,16 @@ class ServerRecord:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     port: Annotated[int, typer.Option(min=1, max=65535, help="TCP port, plain HTTP.")] = 80
+    path_file: Annotated[Path | None, typer.Option(help="File that has the path to ask for. Default: /")] = None
 
 
 async def _visit(context: Context, subject: Subject, record: ServerRecord) -> ServerRecord:
     record.server_ip, _ = await context.access.address(subject)
+    path = context.settings.path_file.read_text().strip() if context.settings.path_file else "/"
     async with context.access.turn(subject.domain, address=record.server_ip):
         try:
             async with asyncio.timeout(context.options.timeout):
-                head = await _head(record.server_ip, context.settings.port, subject.domain, context.user_agent)
+                head = await _head(record.server_ip, context.settings.port, path, subject.domain, context.user_agent)
         except (TimeoutError, OSError, EOFError) as error:
             record.failure, record.failure_detail = "no_answer", str(error) or type(error).__name__
             return record
@@ -59,10 +62,11 @@ async def _visit(context: Context, subject: Subject, record: ServerRecord) -> Se
     return record
 
 
-async def _head(address: str, port: int, host: str, agent: str) -> bytes:
+async def _head(address: str, port: int, path: str, host: str, agent: str) -> bytes:
     reader, writer = await asyncio.open_connection(address, port, limit=MOST_BYTES)
     try:
-        writer.write(f"HEAD / HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {agent}\r\nConnection: close\r\n\r\n".encode())
+        head = f"HEAD {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {agent}\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode())
         return await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
         raise OSError("the head of the response does not end") from None

@@ -76,6 +76,8 @@ def test_table_2_is_made_from_its_pairs_in_ten_lines_to_the_last_digit(tmp_path:
     assert reasons["failed"] and reasons["treatment not accepted"]
     assert sum(reasons.values()) == sum(int(row["n"]) + int(row["excluded"]) for row in rows)
     assert pairs.column_names == list(pair_table.COLUMNS)
+    units = store.columns(folder / "tables/pairs.parquet", "pairs")
+    assert units["config_handshake_s"] == units["vs_last_byte_s"] == "s" and not units["speedup"]
 
 
 RUN_ALL = """

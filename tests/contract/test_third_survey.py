@@ -40,7 +40,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         host = self.headers["Host"]
         with self.server.lock:  # type: ignore[attr-defined]
-            self.server.asked.append((time.monotonic(), host, self.headers["User-Agent"]))  # type: ignore[attr-defined]
+            asked = (time.monotonic(), host, self.headers["User-Agent"], self.path)
+            self.server.asked.append(asked)  # type: ignore[attr-defined]
         self.send_response_only(204)
         make = host.split(".")[1]
         if make != "nameless":
@@ -57,7 +58,7 @@ class HttpServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("", 0), Handler)
         self.lock = threading.Lock()
-        self.asked: list[tuple[float, str, str]] = []
+        self.asked: list[tuple[float, str, str, str]] = []
 
 
 class World:
@@ -135,7 +136,7 @@ def test_help_has_its_own_options_and_those_that_all_surveys_have(world: World) 
     assert refused.returncode == 2 and "--contact" in refused.stderr
 
 
-def test_records_figures_and_files(world: World, tmp_path: Path) -> None:
+def test_records_figures_and_files(world: World, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     source, out, blocked = tmp_path / "targets.csv", tmp_path / "r.parquet", tmp_path / "blocked"
     names = ["d1.apache", "d2.nginx", "d3.nameless", "missing.nginx", "out.nginx", "d9.nginx", "d5.apache"]
     rows = [
@@ -144,8 +145,11 @@ def test_records_figures_and_files(world: World, tmp_path: Path) -> None:
     ]
     targets.write_rows(source, rows)
     blocked.write_text("127.0.1.9/32\n")
-    facts = world.survey(source, out, "--block-list", blocked)
+    elsewhere = tmp_path_factory.mktemp("own") / "path"
+    elsewhere.write_text("/about\n")  # of the survey's own options: it is opened after the command gave up its rights
+    facts = world.survey(source, out, "--block-list", blocked, "--path-file", elsewhere)
     assert (facts["domains"], facts["answered"]) == (7, 4)
+    assert {path for _, _, _, path in world.http.asked} == {"/about"}
     assert {make: share["count"] for make, share in facts["makes"].items()} == {
         "Apache": 2,
         "nginx": 1,
@@ -162,8 +166,8 @@ def test_records_figures_and_files(world: World, tmp_path: Path) -> None:
     assert list(found) == [row.domain for row in rows]
     assert (found["d1.apache.example"]["server"], found["d1.apache.example"]["status"]) == ("Apache/2.4.1", 204)
     assert (found["d3.nameless.example"]["server"], found["d3.nameless.example"]["provider"]) == (None, "google")
-    assert all("net@uni.edu" in agent for _, _, agent in world.http.asked)
-    assert not {"d9.nginx.example", "out.nginx.example"} & {host for _, host, _ in world.http.asked}
+    assert all("net@uni.edu" in agent for *_, agent, _ in world.http.asked)
+    assert not {"d9.nginx.example", "out.nginx.example"} & {host for _, host, _, _ in world.http.asked}
 
     figures = ("survey", "figures", str(out))
     told, as_csv = several(world.folder, figures, (*figures, "--csv"))
@@ -198,7 +202,7 @@ def test_killed_and_given_again_every_domain_is_asked_once(world: World, tmp_pat
     assert 50 <= done < 240 and not out.exists()
     facts = world.survey(source, out, "--rate", 100)
     assert facts["answered"] == 240
-    asked = Counter(host for _, host, _ in world.http.asked[before:])
+    asked = Counter(host for _, host, *_ in world.http.asked[before:])
     assert set(asked) == set(domains)
     assert sum(asked.values()) - 240 <= 50, "asked again was only what was under way when it was killed"
     changed = upshift(world.folder, *world.arguments(source, out, "--port", 81))
@@ -211,10 +215,10 @@ def test_pace_holds_in_all_and_per_address(world: World, tmp_path: Path) -> None
     source.write_text("".join(f"one.nginx.d{n}.example\n" for n in range(21)))
     before = len(world.http.asked)
     world.survey(source, tmp_path / "a.parquet", "--address-rate", 10)
-    times = sorted(at for at, _, _ in world.http.asked[before:])
+    times = sorted(at for at, *_ in world.http.asked[before:])
     assert len(times) == 21 and times[-1] - times[0] >= 1.8
     source.write_text("".join(f"d{n}.nginx.example\n" for n in range(1, 41)))
     before = len(world.http.asked)
     world.survey(source, tmp_path / "b.parquet", "--rate", 20)
-    times = sorted(at for at, _, _ in world.http.asked[before:])
+    times = sorted(at for at, *_ in world.http.asked[before:])
     assert len(times) == 40 and times[-1] - times[0] >= 1.75

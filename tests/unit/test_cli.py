@@ -92,6 +92,17 @@ def test_the_shell_completes(typed: str, offered: str) -> None:
     assert offered in done.stdout.split(), done.stderr
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("typed", ["surveyx i", "tables '' --f"])
+def test_completing_after_a_mistake_complains_not(typed: str) -> None:
+    """A traceback, or a sentence, stood in the prompt: the shell does not redirect what completion prints."""
+    words = f"upshift {typed}"
+    environment = {"_UPSHIFT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    argv = [sys.executable, "-m", "upshift"]
+    done = subprocess.run(argv, env=os.environ | environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_demo_that_runs_keeps_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "run_demo", lambda *_, **__: pytest.fail("it has begun"))
     out = tmp_path / "the demo"
