@@ -47,8 +47,15 @@ DOCUMENT = "archive.json"
 MADE = ("tables", "figures", "report")
 """Folders of results, below a campaign's (of several, `combined/` of the first)."""
 
-_CODE = ("analysis", "ansible", "cdn_mapping", "core", "crawler", "downloader", "rust", "survey", "upshift", "vantage")
-"""Folders of a checkout in which a file that its commit lacks may be part of what ran (CONTRIBUTING: add one file)."""
+_CODE = ("analysis", "cdn_mapping", "core", "crawler", "downloader", "rust", "survey", "upshift", "vantage")
+"""Folders of a checkout in which a source file that its commit lacks may be part of what ran (CONTRIBUTING)."""
+
+_CHECKOUT = (
+    *(*_CODE, "ansible", "benchmarks", "changes", "docs", "examples", "scripts", "tests"),
+    *("Cargo.lock", "Cargo.toml", "Makefile", "pyproject.toml", "uv.lock"),
+    *("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "README.md"),
+)
+"""What a checkout has of ours. Somebody may keep targets, hosts and opt-outs beside it in one repository."""
 
 _TABLES = (ENVIRONMENT, SUPERSEDED, DOWNLOADS)
 
@@ -257,7 +264,7 @@ def _inspect(folder: Path, progress: Progress) -> int:
 def _tidy(folder: Path) -> None:
     """Removes what our own writing leaves: locks, and SQLite's files beside a journal that was read."""
     for path in folder.rglob("*"):
-        if path.name.startswith(".") or path.name.endswith(("-wal", "-shm")):
+        if path.is_file() and (path.name.startswith(".") or path.name.endswith(("-wal", "-shm"))):
             path.unlink()
 
 
@@ -273,12 +280,14 @@ def _checkout(root: Path, to: Path) -> str:
     git = ["git", "-C", str(root), "-c", f"safe.directory={root}"]
     commit = _output_of([*git, "rev-parse", "HEAD"])
     listed = [*git, "ls-files", "-z"]
-    others = _output_of([*listed, "--others", "--exclude-standard", "--", *_CODE]).split("\0")
-    kept = [name for name in (*_output_of(listed).split("\0"), *others) if name and os.path.lexists(root / name)]
+    sources = [f"{folder}/*.{suffix}" for folder in _CODE for suffix in ("py", "rs")]
+    others = _output_of([*listed, "--others", "--exclude-standard", "--", *sources]).split("\0")
+    ours = _output_of([*listed, "--", *_CHECKOUT]).split("\0")
+    kept = [name for name in (*ours, *others) if name and os.path.lexists(root / name)]
     with tarfile.open(to / "upshift.tar.gz", "w:gz") as packed:
         for name in kept:
             packed.add(root / name, name, recursive=False)
-    changed = _output_of([*git, "status", "--porcelain", "--untracked-files=no"]).splitlines()
+    changed = _output_of([*git, "status", "--porcelain", "--untracked-files=no", "--", *_CHECKOUT]).splitlines()
     own = len(changed) + sum(map(bool, others))
     note = f"; files changed or added since then, packed as they are: {own}" if own else ""
     return f"`software/upshift.tar.gz`: the checkout's commit {commit}, with its lock files{note}."

@@ -55,12 +55,14 @@ def verify(folder: Path) -> Iterator[tuple[str, str | None]]:
         expected |= _read_manifest(folder / _MANIFEST)
     there = {*_payload(folder), *(name for name in expected if (folder / name).is_file())}
     for name in sorted({*expected, *there}):
-        what = None
-        if name not in there:
+        what, path = None, folder / name
+        if name not in there or not path.exists():  # a link to nowhere, as of a clone without its content
             what = "missing"
+        elif not path.is_file():  # nothing that waits, or never ends, is read
+            what = "not a file"
         elif name not in expected:
             what = "in no manifest"
-        elif _sha256(folder / name) != expected[name]:
+        elif _sha256(path) != expected[name]:
             # No hash of a bag is of the tag manifest, so it may be what was changed.
             what = f"changed (or {_TAG_MANIFEST})" if name in _TAG_FILES else "changed"
         yield name, what

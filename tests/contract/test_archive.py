@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import sqlite3
@@ -96,6 +97,8 @@ def test_files_that_were_added_to_the_code_are_packed(tmp_path: Path, monkeypatc
     for path in (root / "uv.lock", kpis / "times.py", kpis / "gone.py"):
         path.write_text("as in the commit\n")
     (root / "upshift").mkdir()
+    (root / "week").mkdir()
+    (root / "week" / "hosts.yml").write_text("of somebody\n")  # and is nobody else's business
     git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b.example", "-c", "init.defaultBranch=main"]
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "all"]):
         subprocess.run([*git, *command], check=True)
@@ -104,7 +107,8 @@ def test_files_that_were_added_to_the_code_are_packed(tmp_path: Path, monkeypatc
     (kpis / "times.py").write_text("changed\n")
     (kpis / "gone.py").unlink()
     (kpis / "m\u00edne.py").write_text("added\n")
-    (root / "demo.pcap").write_text("no code\n")
+    for stray in (root / "demo.pcap", kpis / "targets.csv"):
+        stray.write_text("no code\n")
     assert archive_module._software(tmp_path / "software").endswith("packed as they are: 3.")
     with tarfile.open(tmp_path / "software" / "upshift.tar.gz") as packed:
         content = {one.name: packed.extractfile(one).read() for one in packed}  # type: ignore[union-attr]
@@ -113,6 +117,36 @@ def test_files_that_were_added_to_the_code_are_packed(tmp_path: Path, monkeypatc
         "analysis/captures/kpis/times.py": b"changed\n",
         "analysis/captures/kpis/m\u00edne.py": b"added\n",
     }
+
+
+def test_what_is_no_file_is_a_fault_of_the_archive(tmp_path: Path) -> None:
+    """A clone without its content was a traceback, a FIFO waited for ever, and names moved the cursor."""
+    folder = tmp_path / "kept"
+    (folder / "data").mkdir(parents=True)
+    for name in ("good", "link", "pipe", "\x1b[2Kgone"):
+        (folder / "data" / name).write_text(name)
+    bag.write(folder, {})
+    for name in ("link", "pipe", "\x1b[2Kgone"):
+        (folder / "data" / name).unlink()
+    (folder / "data/link").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(folder / "data/pipe")
+    done = run("reproduce", folder, "--check")
+    assert done.exit_code == 1 and "\x1b" not in done.output
+    assert {tuple(line.split()[-2:]) for line in done.stdout.splitlines()} == {
+        ("missing", "data/\N{REPLACEMENT CHARACTER}[2Kgone"),
+        ("missing", "data/link"),
+        ("file", "data/pipe"),
+    }
+
+
+def test_a_campaign_may_be_in_a_hidden_folder(tmp_path: Path) -> None:
+    """What our own writing leaves was looked for among folders, too, and the archive failed after all its work."""
+    (tmp_path / ".first").mkdir()
+    kept, left = tmp_path / ".first" / "journal.sqlite", tmp_path / ".first" / "journal.sqlite-wal"
+    for path in (kept, left, tmp_path / ".lock"):
+        path.touch()
+    archive_module._tidy(tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [kept]
 
 
 def test_another_code_is_said_and_tried(archive: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import typer
 
 from core import terminal
 from core.errors import IncompleteError
+from core.untrusted import plain
 from upshift.archive_pages import CapturesOf, Identities
 
 
@@ -88,7 +89,7 @@ def reproduce(
 
     def line(path: str, fault: str | None, good: str) -> bool:
         result = fault or good
-        typer.echo(json_format.dumps({"file": path, "result": result}) if json else f"{result:<16}  {path}")
+        typer.echo(json_format.dumps({"file": path, "result": result}) if json else f"{result:<16}  {plain(path)}")
         return fault is not None
 
     files = 0
@@ -105,7 +106,7 @@ def reproduce(
         return
     contents = archives.read_contents(name)
     if contents.engine != ENGINE:
-        typer.echo(f"made by {contents.engine}; this is {ENGINE}: trying all the same", err=True)
+        typer.echo(f"made by {plain(contents.engine)}; this is {ENGINE}: trying all the same", err=True)
     with terminal.show_progress(as_json=json) as progress:
         compared = list(archives.reproduce(name, contents, progress))
     differing = sum(line(f"data/{path}", fault, "same bytes") for path, fault in compared)

@@ -121,7 +121,7 @@ def require_evidence(inspections: Sequence[Inspection]) -> None:
     """Lists what is lost; exit code 1 if anything is."""
     lost = [f"{inspection.folder}/{lost.path}: {lost.why}" for inspection in inspections for lost in inspection.lost]
     for line in lost[:_MOST_NAMED]:
-        typer.echo(f"upshift: {line}", err=True)
+        typer.echo(f"upshift: {plain(line)}", err=True)
     if len(lost) > _MOST_NAMED:
         typer.echo(f"upshift: and {len(lost) - _MOST_NAMED} more; --json names all", err=True)
     if lost:

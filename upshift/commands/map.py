@@ -12,7 +12,7 @@ import typer
 
 from core.errors import UsageError
 from core.options import command_group
-from core.untrusted import is_address
+from core.untrusted import is_address, plain
 
 app = command_group("Addresses -> AS, organisation, provider.")
 
@@ -137,7 +137,7 @@ def explain(
     with show_progress(as_json=as_json) as progress:
         mapper = _mapper(_open(rib, backend, progress), as2org, providers)
     (mapped,) = mapper.map([address])
-    typer.echo(json.dumps(facts(mapped)) if as_json else "\n".join(sentences(mapped)))
+    typer.echo(json.dumps(facts(mapped)) if as_json else "\n".join(map(plain, sentences(mapped))))
 
 
 @app.command()
