@@ -27,8 +27,19 @@ _NOT_CALIBRATED = "not calibrated"
 
 
 def ceiling(environment: Mapping[str, Any] | None, *, vantage: str, client: str) -> Ceiling:
-    """The ceiling of a client, from `environment.json`; unknown if anything is missing there."""
-    calibration = _within(environment, "vantage_points", vantage, "client_ceilings")
+    """The ceiling of a client, from `environment.json`; unknown if anything is missing there.
+
+    Where the host changed during the campaign, the lowest that it had; unknown if one of them is.
+    """
+    place = _within(environment, "vantage_points", vantage)
+    earlier = _within(place, "earlier")
+    parts = [part for part in (earlier if isinstance(earlier, Mapping) else {}).values() if isinstance(part, Mapping)]
+    calibrations = [part["client_ceilings"] for part in parts if "client_ceilings" in part]
+    all_of_them = [_ceiling(one, client) for one in (_within(place, "client_ceilings"), *calibrations)]
+    return min(all_of_them, key=lambda one: -math.inf if one.mbit_s is None else one.mbit_s)
+
+
+def _ceiling(calibration: Any, client: str) -> Ceiling:
     entry = _within(calibration, "clients", client)
     if not isinstance(entry, Mapping):
         return Ceiling(mbit_s=None, fault=str(_within(calibration, "fault") or _NOT_CALIBRATED))

@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +169,8 @@ def _note_beside(journals: Mapping[str, Journal], beside: Sequence[str]) -> None
     """Other campaigns of this host had slots and budgets of their own: the data says so, as part of its environment."""
     for journal in journals.values() if beside else ():
         environment = journal.document("environment")
-        journal.set_meta("environment", json.dumps({**environment, "campaigns_beside": list(beside)}))
+        known = dict.fromkeys((*environment.get("campaigns_beside", ()), *beside))
+        journal.set_meta("environment", json.dumps({**environment, "campaigns_beside": list(known)}))
 
 
 def check_clients(campaign: Campaign) -> None:
@@ -208,7 +210,39 @@ def _open_journals(
             "client_ceilings": session.client_ceilings,
             "confinement": describe_confinement(place, session.run_as),
         }
-        journal.set_meta("environment", json.dumps(environment, default=str))
+        environment = json.loads(json.dumps(environment, default=str))
+        if journal.recorded_runs():
+            environment |= _left_of(journal.document("environment"), environment, session.clock())
+        journal.set_meta("environment", json.dumps(environment))
+
+
+_LASTING = ("cpu_count", "cpu_model", "distribution", "kernel", "kernel_version", "python_packages", "sysctls")
+"""Fields of an environment that stay for as long as a process measures, and that ceilings depend on."""
+
+
+def _left_of(before: Mapping[str, Any], now: Mapping[str, Any], at: float) -> dict[str, Any]:
+    """What a campaign that goes on keeps of its environment before, under which its first runs were measured.
+
+    `earlier`: until when [UTC] -> what had other values until then. Ceilings that were measured since then on the same
+    host, with the same software, are those of all its runs.
+    """
+    earlier = dict(before.get("earlier", {}))
+    if changed := _others({name: before.get(name) for name in _LASTING}, now):
+        changed |= _others({"client_ceilings": before.get("client_ceilings")}, now, whole=True)
+        earlier[f"until {datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"] = changed
+    kept = {"earlier": earlier, "campaigns_beside": before.get("campaigns_beside")}
+    return {name: value for name, value in kept.items() if value}
+
+
+def _others(before: Mapping[str, Any], now: Mapping[str, Any], *, whole: bool = False) -> dict[str, Any]:
+    """The values of `before` that are others in `now`; within objects, too, unless these stay whole."""
+    others: dict[str, Any] = {}
+    for name, value in before.items():
+        if not whole and isinstance(value, Mapping) and isinstance(now.get(name), Mapping):
+            others |= {name: part} if (part := _others(value, now[name])) else {}
+        elif value != now.get(name):
+            others[name] = value
+    return others
 
 
 def _measures(journal: Journal, campaign: Campaign) -> bool:

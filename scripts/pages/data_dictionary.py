@@ -122,7 +122,8 @@ FILES = {
     "downloads.parquet": "one row per planned download of a campaign, with its KPIs",
     "superseded.parquet": "downloads of measurement runs that were void or interrupted, and repeated",
     "campaign.json": "the configurations and comparisons of a campaign",
-    "environment.json": "the campaign, the hash of its plan, and host, software and settings of each vantage point; "
+    "environment.json": "the campaign, the hash of its plan, and host, software and settings of each vantage point "
+    "(`earlier`: those that it had before, and until when); "
     "`stopping`, if the campaign had a rule to stop early: the rule, whether it was met, and the intervals",
     "ceilings.json": "in the state folder: what `upshift doctor --calibrate` measured on this host",
     "lab.json": "a campaign in the lab: what is programmed on every path",

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from analysis.measures.ceilings import ceiling
 from core.domain.download import Counts
 from core.errors import PlaceError, UsageError
+from core.files.journal import environment
 from core.system import process
 from core.system.process import Completed
 from downloader.campaign.campaign import load
@@ -23,7 +25,7 @@ from downloader.control.status import Status
 from downloader.execution import run
 from downloader.execution.engine import Session
 from downloader.execution.journal import Journal, check_folder, earlier_iterations
-from downloader.execution.run import _open_journals
+from downloader.execution.run import _note_beside, _open_journals
 from downloader.schedule.schedule import State
 from downloader.schedule.slots import SharedPlan
 from upshift.shared_plan import shared_plan
@@ -40,7 +42,7 @@ class NoPlace:
     kernel = "6.1"
 
     def environment(self) -> dict[str, object]:
-        return {"kernel": self.kernel}
+        return {"kernel": self.kernel, "sysctls": {"net.core.optmem_max": self.kernel, "net.core.somaxconn": "4096"}}
 
     def run(self, argv: Sequence[str]) -> Completed:
         return process.run(argv)
@@ -55,13 +57,14 @@ def planned(folder: Path, *, lab: str = LAB, **fields: Any) -> SharedPlan:
     return shared_plan(load(folder / "c.toml"))
 
 
-def opened(plan: SharedPlan, out: Path) -> dict[str, Journal]:
+def opened(plan: SharedPlan, out: Path, **own: Any) -> dict[str, Journal]:
     """Its journals, as a campaign opens them."""
     journals: dict[str, Journal] = {}
     earlier = {name: earlier_iterations(out / "vantage" / name, plan) for name in plan.vantage_points}
     runs = {name: plan.runs(name, earlier[name]) for name in plan.vantage_points}
     places = {name: NoPlace() for name in plan.vantage_points}
-    session = Session(plan=plan, out=out, progress=None, reporter=Reporter(out, campaign="c"))  # type: ignore[arg-type]
+    reporter = Reporter(out, campaign="c")
+    session = Session(plan=plan, out=out, progress=None, reporter=reporter, **own)  # type: ignore[arg-type]
     _open_journals(session, runs, earlier, places, journals)  # type: ignore[arg-type]
     return journals
 
@@ -78,6 +81,33 @@ def test_data_keeps_the_environment_in_which_it_was_measured(tmp_path: Path, mon
                 journal.db.execute("UPDATE runs SET state = 'done'")
                 journal.db.commit()
             journal.close()
+
+
+def calibrated(mbit_s: float) -> dict[str, Any]:
+    return {"clients": {"curl-h1": {"ceiling_mbit_s": mbit_s}}}
+
+
+def test_an_environment_that_changes_is_kept_for_the_runs_that_it_explains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one stood for all rows: a kernel's update, or a new host, said of earlier rows what did not hold."""
+    plan = planned(tmp_path, iterations=1)
+    for kernel, mbit_s, day in (("6.1", 900.0, 1), ("6.1", 800.0, 2), ("6.12", 3500.0, 3), ("6.12", 3500.0, 4)):
+        monkeypatch.setattr(NoPlace, "kernel", kernel)
+        now = {"client_ceilings": calibrated(mbit_s), "clock": lambda day=day: day * 86_400.0}
+        for journal in opened(plan, tmp_path / "out", **now).values():
+            journal.db.execute("UPDATE runs SET state = 'done' WHERE number < 1")
+            journal.db.commit()
+            _note_beside({"A": journal}, (f"beside {day}",))
+            document = environment({"MUC": journal})
+            journal.close()
+    found = document["vantage_points"]["MUC"]
+    assert found["kernel"] == "6.12" and found["campaigns_beside"] == [f"beside {day}" for day in (1, 2, 3, 4)]
+    changed = {"kernel": "6.1", "sysctls": {"net.core.optmem_max": "6.1"}, "client_ceilings": calibrated(800.0)}
+    assert found["earlier"] == {"until 1970-01-04T00:00:00Z": changed}
+    assert ceiling(document, vantage="MUC", client="curl-h1").mbit_s == 800.0, "the lowest"
+    found["earlier"]["until 1970-01-04T00:00:00Z"]["client_ceilings"] = None
+    assert ceiling(document, vantage="MUC", client="curl-h1").mbit_s is None
 
 
 def test_data_of_a_campaign_that_met_its_rule_keeps_its_environment(
