@@ -283,6 +283,27 @@ def test_a_gain_pairs_repetitions_of_equal_number() -> None:
     assert {row.metric for row in cell_rows(data)} > {"gain_ms", "gain_percent", "iw3_ms", "iw10_ms", "time_ms"}
 
 
+def test_two_equal_senders_have_no_gain() -> None:
+    """Gains repetition by repetition, of the time of one repetition, had a mean of -15 % here."""
+    made, random = study(EMPTY), np.random.default_rng(1)
+    found = []
+    for _ in range(200):
+        times = {cell.key: random.lognormal(6, math.sqrt(math.log(1 + 0.4**2)), 30) for cell in made.cells}
+        samples = {key: Sample(ok={"time_ms": own}, repetitions=tuple(range(30))) for key, own in times.items()}
+        data = Flows(study=made, samples=samples)
+        found.append(data.rows["gain_percent", made.cells_of("gain_percent")[0].key])
+    assert abs(np.mean([row.mean for row in found])) < 2
+    assert sum(not (row.low or 0) <= 0 <= (row.high or 0) for row in found) < 20, "intervals of 95 %"
+
+
+@pytest.mark.parametrize("times", [[], [math.nan] * 3, [0.0, 0.0, 0.0]])
+def test_a_gain_of_no_time_is_unknown(times: list[float]) -> None:
+    made = study(EMPTY)
+    sample = Sample(ok={"time_ms": np.array(times)}, repetitions=tuple(range(len(times))))
+    data = Flows(study=made, samples={cell.key: sample for cell in made.cells})
+    assert not len(data.values("gain_percent", made.cells_of("gain_percent")[0]))
+
+
 def test_the_interval_of_a_cell_is_students() -> None:
     data = flows(study(BOTH), {"4": SLOW, "10": FAST}, disturbed=2)
     row = data.rows["time_ms", data.study.cells[0].key]

@@ -13,13 +13,13 @@ import pytest
 
 from core.errors import UsageError
 from core.files.config import build
-from core.files.study import Ending
+from core.files.study import Cell, Ending
 from core.files.study_terms import LONGEST_IDLE_MS, MOST_ACK_EVERY, Knobs
 from downloader.programs import load
 from survey.iw.wire import Arrival, Note, ProbeRequest, ProbeVerdict
 from upshift.study import lane as lanes
 from upshift.study.clients import EndedError
-from upshift.study.lane import CENSORED_S, CLIENT, DRAIN_S, Lane
+from upshift.study.lane import CENSORED_S, CLIENT, DRAIN_S, Lane, RepetitionEnd
 from upshift.study.run import LaneWorker, StudyProgress
 from vantage.lab.lab import Lab
 from vantage.lab.pathem import Emulator
@@ -146,6 +146,59 @@ def test_nothing_starts_when_the_end_comes_while_a_block_is_prepared() -> None:
     block: Any = SimpleNamespace(knobs=knobs(), work=[("0/0", None), ("0/1", None)])
     LaneWorker._make(worker, SimpleNamespace(prepare=prepare), block)  # type: ignore[arg-type]
     assert not made
+
+
+@pytest.mark.parametrize(
+    ("tries", "prepared", "made"),
+    [
+        (["too little", None], 2, [("", True)] * 3),
+        (["too little", EndedError("gone"), None], 3, [("gone", False), *[("", True)] * 3]),
+        (["too little"] * 9, 4, [("too little", True)] * 3),
+    ],
+)
+def test_an_elephant_that_does_not_fill_its_link_is_started_again(
+    tries: list[Any], prepared: int, made: list[tuple[str, bool]]
+) -> None:
+    """One of them is no reason to void a whole block; a path on which none does so is left after some."""
+    asked, reported = iter(tries), list[Any]()
+    calls = []
+
+    def prepare(_: Knobs) -> str | None:
+        calls.append(answer := next(asked))
+        if isinstance(answer, EndedError):
+            raise answer
+        result: str | None = answer
+        return result
+
+    def once(_: Cell, __: str) -> RepetitionEnd:
+        return RepetitionEnd(ending=Ending.OK, metrics={})
+
+    lane: Any = SimpleNamespace(prepare=prepare, once=once, check=lambda: None, fifo_priority=5)
+    worker: Any = SimpleNamespace(_agenda=SimpleNamespace(stopped=False), _reports=SimpleNamespace(put=reported.append))
+    block: Any = SimpleNamespace(knobs=knobs(beside="elephant"), work=[(f"0/{number}", None) for number in range(3)])
+    LaneWorker._make(worker, lane, block)
+    assert [(outcome.reason, final) for _, outcome, final, _ in reported] == made
+    assert len(calls) == prepared
+
+
+@pytest.mark.parametrize(
+    ("waited_ms", "late_ms", "ending"),
+    [(0.0, 0.0, Ending.CENSORED), (59_000.0, 0.0, Ending.DISTURBED), (0.0, 601.0, Ending.DISTURBED)],
+)
+def test_a_flow_of_60_s_may_be_void(
+    monkeypatch: pytest.MonkeyPatch, waited_ms: float, late_ms: float, ending: Ending
+) -> None:
+    """What its path was programmed to lose is no reason."""
+    world = World(monkeypatch)
+    losses = {"loss": 900, "tail": 80, "aqm": 7, "lateness_max_ns": late_ms * 1e6}
+    answers: dict[str, Any] = {"flows": {"flows": [losses]}, "snapshot": {"pairs": [], "nodes": []}}
+    world.lane._emulator = SimpleNamespace(ask=lambda op, **_: answers.get(op, {"idle": True}))
+    metrics = {"time_ms": CENSORED_S * 1000, "spent_ms": CENSORED_S * 1000}
+    world.lane._load = lambda *_, **__: (metrics, waited_ms, Ending.CENSORED)
+    cell: Any = SimpleNamespace(knobs=knobs(loss_percent=30))
+    made = world.lane.once(cell, "0/0")
+    assert made.ending is ending and made.metrics["drops"] == 987
+    assert (made.reason == "longer than 60 s") == (ending is Ending.CENSORED)
 
 
 # The share of an elephant

@@ -177,7 +177,7 @@ class Lane:
         late_ms = max((flow["lateness_max_ns"] for flow in flows), default=0) / 1e6
         reason = self._fault(before, waited_ms, late_ms, metrics["spent_ms"]) or _stretched(knobs, metrics)
         self._rest(knobs, chance.random())
-        if ended is Ending.CENSORED:
+        if ended is Ending.CENSORED and not reason:
             return RepetitionEnd(ending=ended, reason=f"longer than {CENSORED_S:g} s", metrics=metrics)
         return RepetitionEnd(ending=Ending.DISTURBED if reason else ended, reason=reason, metrics=metrics)
 

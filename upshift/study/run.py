@@ -21,7 +21,7 @@ from core.files.config import read_json
 from core.files.disk import folder_lock, whole_file, write_json
 from core.files.study import ENVIRONMENT_FILE, FLOWS_FILE, FLOWS_KIND, STUDY_FILE, Ending, Study, flow_row, flow_schema
 from core.files.study_file import keep
-from core.files.study_terms import METRICS
+from core.files.study_terms import METRICS, Knobs
 from core.outreach.ledger import Ledger, LedgerEntry
 from core.terminal import Progress
 from downloader.control.status import span
@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 TOPOLOGY = "studies"
 MOST_REPEATS = 3
-"""How often a void repetition is repeated."""
+"""How often a void repetition is repeated, and an elephant that does not fill its link."""
 MOST_BREAKDOWNS = 3
 """Clients, or labs, that end in a row without a repetition in between."""
 INITRWND = 310
@@ -262,7 +262,7 @@ class LaneWorker(threading.Thread):
             while not final and not self._agenda.stopped:
                 try:
                     if not prepared:
-                        broken, prepared = lane.prepare(block.knobs), True
+                        broken, prepared = _prepare(lane, block.knobs, self._agenda), True
                         if self._agenda.stopped:  # an elephant takes its time, and so does a path to become empty
                             return
                     outcome = _disturbed(broken) if broken else lane.once(cell, name)
@@ -273,6 +273,15 @@ class LaneWorker(threading.Thread):
                 disturbed = outcome.ending is Ending.DISTURBED
                 final = not disturbed or bool(broken) or attempts > MOST_REPEATS or breakdowns >= MOST_BREAKDOWNS
                 self._reports.put((name, outcome, final, lane.fifo_priority))
+
+
+def _prepare(lane: Lane, knobs: Knobs, agenda: Agenda) -> str | None:
+    """As `Lane.prepare`, several times before what is to be beside the flows of a whole block cannot be had."""
+    for _ in range(1 + MOST_REPEATS):
+        broken = lane.prepare(knobs)
+        if not broken or agenda.stopped:
+            break
+    return broken
 
 
 def _disturbed(reason: str) -> RepetitionEnd:
