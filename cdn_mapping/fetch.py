@@ -3,8 +3,8 @@
 Sources: https://archive.routeviews.org/bgpdata/YYYY.MM/RIBS/rib.YYYYMMDD.HHMM.bz2 (every two hours; collectors other
 than route-views2 have their own folders), https://publicdata.caida.org/datasets/as-organizations/ (monthly).
 
-Addresses are resolved once, checked by `core.reach`, and pinned: only checked addresses are connected to, also after
-redirects.
+Addresses are resolved once, checked by `core.reach`, and pinned: only checked addresses are connected to. A redirect
+leads neither from the Internet to an address that is not public, nor from https to http.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 import core
-from core.errors import IncompleteError, PlaceError, UsageError
+from core.errors import IncompleteError, PlaceError, ReachError, UsageError
 from core.files.config import read_json
 from core.files.disk import take_lock, write_json
-from core.reach import check_address, check_host
+from core.reach import check_address, check_host, check_public
 from core.untrusted import host_and_port, plain, url_fault
 
 ROUTEVIEWS = "https://archive.routeviews.org/"
@@ -64,20 +64,39 @@ def checked_address(host: str, port: int) -> str:
     return address
 
 
+def _is_public(address: str) -> bool:
+    try:
+        check_public(address)
+    except ReachError:
+        return False
+    return True
+
+
+def _redirect_fault(first: tuple[str, str], scheme: str, address: str) -> str | None:
+    """Why a redirect from the first scheme and address to these is not followed."""
+    if first[0] == "https" != scheme:
+        return "it is not encrypted"
+    return f"{address} is not a public address" if _is_public(first[1]) and not _is_public(address) else None
+
+
 def _request(url: str, headers: dict[str, str]) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
     """A GET, redirects followed (each one checked)."""
-    asked = url
+    asked, first = url, None
     for _ in range(MAX_REDIRECTS):
-        if (fault := url_fault(url)) is not None:
-            if url == asked:
+        if (fault := url_fault(url)) is None:
+            parts = urlsplit(url)
+            host, port = host_and_port(url, schemes=("https", "http"))
+            address = checked_address(host, port)
+            first = first or (parts.scheme, address)
+            fault = _redirect_fault(first, parts.scheme, address)
+        if fault is not None:
+            if first is None:
                 raise UsageError(fault, where=url, remedy="check the option that gives it")
             raise IncompleteError(
                 f"it redirects to {plain(url)[:200]!r}: {fault}", where=asked, remedy="try another mirror"
             )
-        parts = urlsplit(url)
-        host, port = host_and_port(url, schemes=("https", "http"))
         context = ssl.create_default_context() if parts.scheme == "https" else None
-        connection = _Pinned(host, port, checked_address(host, port), context)
+        connection = _Pinned(host, port, address, context)
         agent = {"User-Agent": f"upshift/{core.__version__}", "Accept-Encoding": "identity"}
         try:
             path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

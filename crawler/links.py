@@ -14,7 +14,7 @@ from core.outreach.lists import domain_of
 from core.untrusted import FILE_ENDINGS, ending, url_fault
 
 MAX_LINKS = 2_000
-"""Most links of one page that are considered."""
+"""Most links of one page, or style sheet, that are considered."""
 
 MAX_URL = 2_000
 
@@ -174,7 +174,7 @@ class Embedded:
     urls: dict[str, bool]
     """URL -> whether an element of the page says that it is a style sheet."""
     unusable: int
-    """References that no server has: data and blob URLs, broken ones."""
+    """References that no server has (data and blob URLs, broken ones), or that come after the first `MAX_LINKS`."""
 
 
 _SHOWN_LINKS = frozenset({"stylesheet", "icon", "modulepreload"})
@@ -218,10 +218,10 @@ def of_style_sheet(text: str, *, url: str) -> Embedded:
 def _usable(base: str, references: Iterator[tuple[str, bool]]) -> Embedded:
     urls: dict[str, bool] = {}
     unusable = 0
-    for reference, is_sheet in references:
+    for number, (reference, is_sheet) in enumerate(references):
         if not reference.strip() or reference.startswith("#"):
             continue
-        link = normal(base, reference)
+        link = normal(base, reference) if number < MAX_LINKS else None
         if link is None:
             unusable += 1
         else:

@@ -108,7 +108,8 @@ class ObjectVisit(DomainVisit):
         if is_sheet or ending(url) == "css":
             final, ask, reply = await self._follow(url, RequestPurpose.WHOLE)
             if reply.status == 200:
-                self._want(of_style_sheet(reply.body.decode("utf-8", "replace"), url=final))
+                text = reply.body.decode("utf-8", "replace")
+                self._want(await asyncio.to_thread(of_style_sheet, text, url=final))
             return self._row(url, ask, reply)
         final, ask, reply = await self._follow(url, RequestPurpose.HEAD)
         unknown = ask.length is None or _head_may_err(mime_of(reply), ask)

@@ -26,7 +26,8 @@ from scrapy.exceptions import (
     ResponseDataLossError,
     StopDownload,
 )
-from twisted.web._newclient import ParseError
+from twisted.python.failure import Failure
+from twisted.web._newclient import HEADER, STATUS, ParseError
 
 from core.outreach.blocks import BlockLists
 from core.outreach.dns import Resolver
@@ -48,6 +49,9 @@ busy crawl is about to close the connection. On loopback 2.9 MB had come beyond 
 0.7 MB with this buffer.
 """
 
+MOST_HEADER_BYTES = 1 << 18
+"""A longer header is a protocol error: Twisted limits a line, but not how many there are."""
+
 HOSTS_REMEMBERED = 4_096
 """Hosts without a connection are forgotten when there are more than this many."""
 
@@ -67,7 +71,7 @@ class ShortIdleHandler(HTTP11DownloadHandler):
 
 
 def with_small_window(factory: type[Any]) -> type[Any]:
-    """A Twisted factory of HTTP clients whose connections have a receive buffer of `RECEIVE_BUFFER`."""
+    """A Twisted factory of HTTP clients with a receive buffer of `RECEIVE_BUFFER`, and `MOST_HEADER_BYTES` at most."""
 
     class Small(factory):  # type: ignore[misc]
         def buildProtocol(self, addr: Any) -> Any:  # noqa: N802 - Twisted's name
@@ -79,9 +83,27 @@ def with_small_window(factory: type[Any]) -> type[Any]:
                 made()
 
             protocol.connectionMade = connection_made
+            limit_header(protocol)
             return protocol
 
     return Small
+
+
+def limit_header(protocol: Any) -> None:
+    """Ends a Twisted `HTTP11ClientProtocol` when a header has more than `MOST_HEADER_BYTES`."""
+    feed, header_bytes = protocol.dataReceived, 0
+
+    def data_received(data: bytes) -> None:
+        nonlocal header_bytes
+        header_bytes += len(data)
+        feed(data)
+        if getattr(protocol._parser, "state", None) not in (STATUS, HEADER):
+            header_bytes = 0
+        elif header_bytes > MOST_HEADER_BYTES:
+            protocol._disconnectParser(Failure(ParseError("the header is too long", b"")))  # type: ignore[no-untyped-call]
+            protocol.transport.abortConnection()
+
+    protocol.dataReceived = data_received
 
 
 def forget_idle_hosts(pool: Any) -> None:

@@ -30,6 +30,7 @@ import dns.rrset
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from protego import Protego
 
 import core.outreach.pace
 from core.domain import Target
@@ -41,7 +42,7 @@ from core.untrusted import registered_domain
 from crawler import policy
 from crawler.exchange import CrawlReply, CrawlRequest
 from crawler.ledger import DomainResult
-from crawler.links import Links, extract, of_style_sheet
+from crawler.links import MAX_LINKS, Embedded, Links, extract, of_style_sheet
 from crawler.objects import ObjectVisit
 from crawler.policy import MAX_BYTES, Pins, Robots, Throttle, admit, from_reply
 from crawler.visit import CrawlLimits, DomainVisit
@@ -726,6 +727,33 @@ def test_other_visits_go_on_while_a_page_is_parsed(monkeypatch: pytest.MonkeyPat
     assert asyncio.run(turns_of_the_loop()) > 5
 
 
+def test_a_style_sheet_is_read_in_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    readers: list[threading.Thread] = []
+
+    class World:
+        async def addresses(self, _: str) -> Answer:
+            return Answer(addresses=("127.0.0.1",), chain=())
+
+        async def fetch(self, ask: CrawlRequest) -> CrawlReply:
+            ask.html, status = True, 404 if ask.url.endswith("robots.txt") else 200
+            body = b"<link rel=stylesheet href=s.css>"
+            return CrawlReply(status=status, headers={}, body=body, address="127.0.0.1", stopped=False)
+
+    def read(*_: object, **__: object) -> Embedded:
+        readers.append(threading.current_thread())
+        return Embedded(urls={}, unusable=3)
+
+    fake: Any = World()
+    visit = ObjectVisit(
+        domain="a.example", limits=CrawlLimits(objects=9), fetch=fake.fetch, resolver=fake, pins=Pins(None),
+        blocks=BlockLists([]), pace=Throttle(1_000.0, 1),
+    )  # fmt: skip
+    monkeypatch.setattr("crawler.objects.of_style_sheet", read)
+    result = asyncio.run(visit.run())
+    assert result.objects is not None and result.objects[0]["skipped"] == 3
+    assert len(readers) == 1 and readers[0] is not threading.main_thread()
+
+
 UMLAUT, UMLAUT_URL = "<img src=\xe4.png>", "%C3%A4.png"
 AFTER_LETTER = "<p>{}</p><img src=a.png>"
 
@@ -853,6 +881,55 @@ def test_robots_by_our_own_name() -> None:
     assert Robots("User-agent: upshifted/1.0\nDisallow: /\n").allows("https://a.example/")
 
 
+MANY_AGENTS = """
+import itertools, resource
+from crawler.policy import MAX_BYTES, from_reply
+numbers = [f"{n:x}" for n in range(16_000)]
+stars = ["*" * a + "u" + "*" * b + "p" + "*" * c for a, b, c in itertools.product(range(16), repeat=3)]
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+used = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
+resource.setrlimit(resource.RLIMIT_CPU, (used + 8, used + 8))
+for names in (numbers, stars):
+    text = "".join(f"useragent:{name}\\n" for name in names) + "user-agent:*\\ndisallow:/x\\n"
+    rules = from_reply(200, (text + "allow:/\\n" * MAX_BYTES).encode()[:MAX_BYTES])
+    assert rules.allows("https://a.example/y") and not rules.allows("https://a.example/x")
+"""
+
+
+def test_a_robots_txt_of_many_agents_takes_neither_all_memory_nor_minutes() -> None:
+    """Each rule was kept once per agent: thousands of millions of them."""
+    done = subprocess.run(
+        [sys.executable, "-c", MANY_AGENTS], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+agents = st.sampled_from(
+    ["upshift", "UPSHIFT", "up*shift", "*", "**", "u", "u *", "p", "shift", "upshifts", "a", "b", "c: d", ":e", "f:g",
+     "", "up#shift"]
+)  # fmt: skip
+robots_lines = st.one_of(
+    st.builds(
+        "{}{}{}{}".format,
+        st.sampled_from(["", " ", "\ufeff", "\xa0"]),
+        st.sampled_from(["User-agent", "useragent", "user agent", "user  agent", "user\tagent", "u\u017fer-agent"]),
+        st.sampled_from([":", ": ", " : ", " ", " :", ""]),
+        agents,
+    ),
+    st.sampled_from(["Disallow: /x", "Disallow: /y", "Allow: /x", "Disallow: /", "Crawl-delay: 3", "Crawl-delay: 7"]),
+    st.sampled_from(["Disallow:", "", "#", "Sitemap: /s", "nonsense", "other: x"]),
+)
+
+
+@given(st.lists(robots_lines, max_size=12).map("\n".join))
+@settings(max_examples=500, deadline=None)
+def test_agents_of_others_are_one_without_another_answer(text: str) -> None:
+    ours, whole = Robots(text), Protego.parse(text)
+    for path in ("x", "y", "z"):
+        assert ours.allows(f"https://a.example/{path}") == whole.can_fetch(f"https://a.example/{path}", policy.AGENT)
+    assert ours.delay_s == (whole.crawl_delay(policy.AGENT) or 0)
+
+
 def test_links() -> None:
     page = b"""<html><link href="https://[site_url]/">
     <base href="/dir/"><a href="p">p</a><a href="f.PDF#x">f</a><a href="/q?x=1"></a>
@@ -878,6 +955,13 @@ def test_addresses_of_a_srcset_and_of_a_style_sheet() -> None:
     style = "a { b: url( 'c.png' ) } d { e: URL(f.woff2); g: url(data:x,y) } h: url()"
     found = of_style_sheet(style, url="https://a.example/")
     assert (list(found.urls), found.unusable) == (["https://a.example/c.png", "https://a.example/f.woff2"], 1)
+
+
+def test_of_a_style_sheet_as_many_references_are_considered_as_of_a_page() -> None:
+    begun = time.process_time()
+    found = of_style_sheet("".join(f"url({n})" for n in range(100_000)), url="https://a.example/")
+    assert (len(found.urls), found.unusable) == (MAX_LINKS, 100_000 - MAX_LINKS)
+    assert time.process_time() - begun < 5
 
 
 def test_no_text_takes_more_than_its_length_of_time() -> None:

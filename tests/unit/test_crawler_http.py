@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.web._newclient import HTTP11ClientProtocol, Request
 from twisted.web.client import HTTPConnectionPool
+from twisted.web.http_headers import Headers
 
 from crawler import policy, spider
 
@@ -95,3 +98,42 @@ def test_a_server_cannot_send_much_more_than_is_read() -> None:
                 idle += 1
                 time.sleep(0.01)
     assert sent - received < 1 << 20, "without a limit it is 2.9 MB"
+
+
+class Wire(StringTransport):
+    """A transport whose socket takes each option."""
+
+    socket = SimpleNamespace(setsockopt=lambda *_: None)
+
+
+def test_a_header_without_end_ends_the_connection_and_many_short_ones_do_not() -> None:
+    factory: Any = spider.with_small_window(Factory)()
+    factory.protocol = HTTP11ClientProtocol
+    client, wire = factory.buildProtocol(None), Wire()
+    client.makeConnection(wire)
+    failures: list[Any] = []
+
+    def ask() -> None:
+        request = Request(b"GET", b"/", Headers({b"host": [b"x"]}), None, persistent=True)
+        client.request(request).addErrback(failures.append)
+
+    empty = b"HTTP/1.1 204 No Content\r\n" + b"a: b\r\n" * 1_000 + b"\r\n"
+    for _ in range(100):  # of one connection
+        ask()
+        client.dataReceived(empty)
+    assert client.state == "QUIESCENT" and not wire.disconnected and not failures
+    ask()
+    client.dataReceived(b"HTTP/1.1 200 OK\r\nContent-Length: 900000\r\n\r\n")
+    for _ in range(9):
+        client.dataReceived(bytes(100_000))
+    assert client.state == "QUIESCENT" and not wire.disconnected and not failures
+    ask()
+    sent = len(b"HTTP/1.1 200 OK\r\n")
+    client.dataReceived(b"HTTP/1.1 200 OK\r\n")
+    while not wire.disconnected and sent < 1 << 20:
+        client.dataReceived(b"a: b\r\n" * 1_000)
+        sent += 6_000
+    assert spider.MOST_HEADER_BYTES <= sent < 300_000
+    scrapys = spider.DownloadFailedError("x")
+    scrapys.__cause__ = failures[0].value
+    assert spider._cause(scrapys).cause == "protocol_error"

@@ -504,6 +504,40 @@ def test_a_redirect_to_what_cannot_be_requested_is_one_sentence(
         fetch.read_index(mirror)
 
 
+@pytest.mark.parametrize(
+    ("asked", "place", "said"),
+    [
+        ("https://a.example/", "https://b.example/", "127.0.0.1 is not a public address"),
+        ("https://a.example/", "http://c.example/", "it is not encrypted"),
+        ("https://a.example/", "https://c.example/", None),
+        ("http://b.example/", "http://b.example/x", None),
+    ],
+)
+def test_a_redirect_leads_neither_inwards_nor_to_what_is_not_encrypted(
+    monkeypatch: pytest.MonkeyPatch, asked: str, place: str, said: str | None
+) -> None:
+    addresses = {"a.example": "8.8.8.8", "b.example": "127.0.0.1", "c.example": "8.8.4.4"}
+    connected: list[str] = []
+
+    class Connection(mock.Mock):
+        def __init__(self, host: str, *_: object) -> None:
+            super().__init__()
+            connected.append(host)
+            redirect = mock.Mock(status=302, headers={"Location": place})
+            self.getresponse.return_value = redirect if len(connected) == 1 else mock.Mock(status=200, headers={})
+
+        def _get_child_mock(self, **arguments: object) -> mock.Mock:
+            return mock.Mock(**arguments)
+
+    monkeypatch.setattr(fetch, "_Pinned", Connection)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *_, **__: [(0, 0, 0, "", (addresses[host], 0))])
+    monkeypatch.delenv(ENVIRONMENT_VARIABLE)
+    refused = pytest.raises(IncompleteError, match=f"{asked}: it redirects to '{place}': {said}")
+    with refused if said else contextlib.nullcontext():
+        fetch._request(asked, {})
+    assert len(connected) == (1 if said else 2)
+
+
 def test_a_name_that_dns_cannot_have(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise UnicodeError("label empty or too long")
