@@ -78,8 +78,9 @@ class LabPath:
     queue_bytes: int | None
     loss: float
     ecn_threshold_bytes: int | None
-    initcwnd: int
-    congestion_control: str
+    initcwnd: int | None
+    """None, like the next one: the server has a TCP of its own."""
+    congestion_control: str | None
     mtu: int
     edge: bool
     clean: bool
@@ -274,7 +275,7 @@ def _row(path: LabPath, name: str, attempts: Attempts, defaults: Mapping[str, st
             mtu=path.mtu,
             stack=TCP_IPV6 if attempts.ipv6 else TCP,
         )
-        if predicts and size is not None
+        if predicts and size is not None and path.initcwnd is not None
         else None
     )
     ratio = measured / expected if measured is not None and expected else None
@@ -307,6 +308,8 @@ def _caveats(path: LabPath, cold: bool, others: Sequence[str]) -> list[str]:
         caveats.append(f"marks or drops above {path.ecn_threshold_bytes} B: not modelled")
     if cold:
         caveats.append("fetched through the edge from a far origin: no prediction")
+    if path.initcwnd is None:
+        caveats.append("no prediction: the server has a TCP of its own")
     if others:
         caveats.append(f"no prediction: {', '.join(others)} is not modelled")
     return caveats

@@ -49,8 +49,8 @@ LAB_PATHS = [
         "Queue length above which packets are marked, or dropped without ECN.",
     ),
     ("rewrites", "list of texts", "", "What the path does to headers: see the lab's topology files."),
-    ("initcwnd", "integer", "packets", "Initial congestion window of the server's TCP."),
-    ("congestion_control", "text", "", "Congestion control of the server's TCP."),
+    ("initcwnd", "integer or null", "packets", "Initial congestion window of the server's TCP, if it is the kernel's."),
+    ("congestion_control", "text or null", "", "Congestion control of the server's TCP, if it is the kernel's."),
     ("mtu", "integer", "B", "Largest IP packet on the path."),
     ("edge", "true/false", "", "A CDN's edge with a cache, which the first download fills."),
     (

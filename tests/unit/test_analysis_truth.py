@@ -170,6 +170,12 @@ def test_nothing_is_predicted_for_quic_cold_edges_and_unknown_factors() -> None:
     assert (path.quic_initial_window_packets, path.quic_packet_bytes) == (32, 1280)
 
 
+def test_nothing_is_predicted_for_a_server_with_a_tcp_of_its_own() -> None:
+    (row,) = compare(_document(lab_path(initcwnd=None, congestion_control=None)), [make_download()])
+    assert row.n == 1 and row.expected_s is None and row.within is None
+    assert row.note.startswith("no prediction: the server has a TCP of its own")
+
+
 def test_the_quic_server_is_read_from_the_lab() -> None:
     server = {
         "quic_server": "quiche",

@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from tests.topologies import server, topology
+from vantage.lab import calibrate
 from vantage.lab.calibrate import (
     OVERLOAD,
     RATE_TOLERANCE,
@@ -99,3 +100,37 @@ def test_a_loss_pattern_is_measured_where_nothing_else_drops(tmp_path: Path) -> 
     lab = SimpleNamespace(topology=load_topology(path))
     found = Calibration._lossy(SimpleNamespace(_lab=lab))  # type: ignore[arg-type]
     assert [(vantage, each.name) for vantage, each in found] == [("V", "s")]
+
+
+@pytest.mark.parametrize(
+    ("counted", "noise"),
+    [
+        ({}, None),
+        ({"aqm": 7}, "the sender's backlog overflowed the queue"),
+        ({"tail": 7}, "the sender's backlog overflowed the queue"),
+        ({"overflow": 7}, "the path emulator lost 7 packets from s to V (overflow)"),
+    ],
+)
+def test_losses_that_the_host_explains_are_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: dict[str, int], noise: str | None
+) -> None:
+    path = tmp_path / "t.toml"
+    law = "rtt_ms = 6, rate_mbit = 20, loss_percent = 1, ecn_threshold_bytes = 15000"
+    path.write_text(topology("t", server("s", "www.s.example", path=law)))
+    pair = {"from": "s", "to": "V", "tail": 2, "aqm": 2, "overflow": 0, "write_errors": 0}
+    snapshots = iter([pair, {**pair, **{name: pair[name] + more for name, more in counted.items()}}])  # type: ignore[operator]
+
+    def ask(order: str, **_: object) -> dict[str, object]:
+        return {"pairs": [next(snapshots)], "nodes": []} if order == "snapshot" else {}
+
+    plan = SimpleNamespace(addresses={name: SimpleNamespace(ipv4=name) for name in ("V", "s")}, emulator=["pathem"])
+    lab = SimpleNamespace(topology=load_topology(path), plan=plan, place=lambda name: name)
+    programmed = SimpleNamespace(check=lambda **_: SimpleNamespace(stdout="[3, 8]"))
+    monkeypatch.setattr(calibrate, "start_probe", mock.MagicMock())
+    monkeypatch.setattr(calibrate, "wait_ready", lambda _: None)
+    monkeypatch.setattr(calibrate, "probe", lambda *_: {})
+    monkeypatch.setattr(calibrate, "read_answer", lambda _: {"numbers": [n for n in range(1000) if not 3 <= n < 12]})
+    monkeypatch.setattr("vantage.lab.calibrate.process.run", lambda _: programmed)
+    this = SimpleNamespace(_lab=lab, _emulator=SimpleNamespace(ask=ask), _quick=True)
+    check = Calibration.loss(this, "V", lab.topology.server[0])  # type: ignore[arg-type]
+    assert (check.good, check.measured, check.noise) == (False, "9, 7 differ", noise)

@@ -183,6 +183,15 @@ def test_the_algorithm_goes_with_the_server_that_it_was_named_for(tmp_path: Path
     assert chosen == {"general": "bbr2", "other": "reno", "own": "reno", "none": ""}
 
 
+def test_nginx_sends_each_datagram_by_itself_in_a_lab(tmp_path: Path) -> None:
+    """Before Linux 6.11 a TUN refuses several in one send, at which nginx closes the connection."""
+    found = load(MINI.replace(TOP, f'\nquic_server = "nginx"{TOP}', 1), tmp_path)
+    folder = LabFolder(tmp_path / "lab")
+    [_, (_, quic)] = planner.server_setups(found, found.server[0], address_plan(found), folder, ipv6=True)
+    text = nginx.web_configuration(quic, tmp_path, http3=True)
+    assert "http3 on;" in text and "quic_gso off;" in text
+
+
 def test_caddy_advertises_what_another_program_speaks(tmp_path: Path) -> None:
     found = everything(tmp_path)
     folder = LabFolder(tmp_path / "lab")

@@ -215,11 +215,34 @@ def test_another_make_of_tcp_has_the_servers_addresses_instead_of_the_kernel(tmp
     assert node.ip_batch == () and node.ip6_batch == ()
     [path] = truth.document(found, plan, timing={})["paths"]
     assert (path["initial_window"], path["initial_window_unit"], path["quic"]) == (2048, "bytes", False)
+    assert (path["initcwnd"], path["congestion_control"]) == (None, None)
     [(kind, setup)] = server_setups(found, found.server[0], plan, LabFolder(tmp_path), ipv6=True)
     [program] = kind.programs(setup)
     assert program.argv[-4:] == ("--address", f"{plan['a'].ipv4}/15", "--address", f"{plan['a'].ipv6}/48")
-    with pytest.raises(UsageError, match="smoltcp has a TCP of its own, without initcwnd; remove windows"):
-        load(tmp_path, text.replace("web_server", "windows = [4]\nweb_server"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "initcwnd = 4",
+        'congestion_control = "reno"',
+        'without = ["sack"]',
+        "windows = [4]",
+        "population = [{ hosts = 4, initcwnd = 4 }]",
+    ],
+)
+def test_what_another_make_of_tcp_would_ignore_is_refused(tmp_path: Path, line: str) -> None:
+    text = server("a", "www.a.example", more=f'web_server = "smoltcp"\n{line}')
+    said = f"field server.a.{line.split()[0]}: smoltcp has a TCP of its own, without this; remove this field"
+    with pytest.raises(UsageError, match=said):
+        load(tmp_path, text)
+    load(tmp_path, text.replace("smoltcp", "nginx"))
+
+
+def test_another_make_of_tcp_has_no_window_of_a_path(tmp_path: Path) -> None:
+    text = server("a", "www.a.example", more='web_server = "smoltcp"', path="rtt_ms = 6, rate_mbit = 50, initcwnd = 4")
+    with pytest.raises(UsageError, match=r"field server\.a\.paths\.V\.initcwnd: smoltcp has a TCP of its own"):
+        load(tmp_path, text)
 
 
 def test_a_server_may_have_the_name_that_the_origin_of_another_would_have(tmp_path: Path) -> None:

@@ -235,12 +235,15 @@ class Calibration:
         here, there = self._lab.place(vantage), self._lab.place(server.name)
         local, remote = (self._lab.plan.addresses[name].ipv4 for name in (vantage, server.name))
         self._emulator.ask("forget_flows", a=local, b=remote)
+        pairs = [[server.name, vantage]]
+        before = self._emulator.ask("snapshot", pairs=pairs)
         count = LOSS_PACKETS // (3 if self._quick else 1)
         rate = min(20.0, path.rate_mbit / 2)
         with start_probe(here, "collect", str(PORT)) as collector:
             wait_ready(collector)
             probe(there, "blast", local, str(PORT), "--rate-mbit", str(rate), "--count", str(count), "--seconds", "60")
             came = set(read_answer(collector)["numbers"])
+        after = self._emulator.ask("snapshot", pairs=pairs)
         seed = self._lab.topology.seed_of("loss", server.name, vantage)
         argv = [self._lab.plan.emulator[0], "--selftest-loss", str(seed), str(path.loss_percent / 100), str(count)]
         wanted = set(json.loads(process.run(argv).check(doing="computing losses").stdout))
@@ -251,6 +254,7 @@ class Calibration:
             programmed=f"{len(wanted)} of {count}",
             measured=f"{len(lost)}, {len(lost ^ wanted)} differ",
             good=lost == wanted,
+            noise=loss_noise(before, after),
         )
 
     def sweep(self, vantage: str, server: Server, path: PathSpec) -> list[Check]:
@@ -334,6 +338,14 @@ def rate_noise(windows: Sequence[dict[str, float]], calm: int, late_ms: float, s
     if sent < LEAST_OVERLOAD:
         return f"the sender reached only {sent:.2f} times the rate"
     return None
+
+
+def loss_noise(before: dict[str, Any], after: dict[str, Any]) -> str | None:
+    """Why packets of one direction were lost beside the pattern: after a pause of the host many are sent at once."""
+    old, new = before["pairs"][0], after["pairs"][0]
+    if new["tail"] + new["aqm"] > old["tail"] + old["aqm"]:
+        return "the sender's backlog overflowed the queue"
+    return next((disturbance.detail for _, disturbance in lost_outside(before, after)), None)
 
 
 def unprogrammed(before: dict[str, Any], after: dict[str, Any]) -> Check:

@@ -100,9 +100,17 @@ def check_web_servers(topology: Topology, *, where: str) -> None:
             field = "web_server" if server.web_server else "body"
             what = f"{at}{field}: {kind.name} has no sites, and {server.name} has"
             raise UsageError(what, where=where, remedy="put these sites on another server, or remove this field")
-        if kind.own_stack and (server.windows or server.population):
-            what = f"{at}web_server: {kind.name} has a TCP of its own, without initcwnd"
-            raise UsageError(what, where=where, remedy="remove windows and population")
+        if kind.own_stack and (ignored := _of_the_kernel(server)):
+            what = f"{at}{ignored[0]}: {kind.name} has a TCP of its own, without this"
+            raise UsageError(what, where=where, remedy="remove this field")
+
+
+def _of_the_kernel(server: Server) -> list[str]:
+    """The fields that the topology gives to the TCP of the node's kernel."""
+    unset = Server(name=server.name, organisation=server.organisation, paths={})
+    fields = ("initcwnd", "congestion_control", "without", "windows", "population")
+    given = [field for field in fields if getattr(server, field) != getattr(unset, field)]
+    return given + [f"paths.{name}.initcwnd" for name, path in server.paths.items() if path.initcwnd is not None]
 
 
 def check_quic_servers(topology: Topology, *, where: str) -> None:

@@ -61,6 +61,7 @@ def _path(
     """One path; `initcwnd` is that of an address for another window."""
     path = server.paths[vantage]
     packets = initcwnd or path.initcwnd or server.initcwnd
+    own_stack = roles(topology, server)[ServerRole.WEB].own_stack
     return {
         "vantage": vantage,
         "domain": domain,
@@ -75,8 +76,8 @@ def _path(
         "packets_per_rtt": path.packets_per_rtt,
         "ecn_threshold_bytes": path.ecn_threshold_bytes,
         "rewrites": list(path.rewrites),
-        "initcwnd": packets,
-        "congestion_control": server.congestion_control,
+        "initcwnd": None if own_stack else packets,
+        "congestion_control": None if own_stack else server.congestion_control,
         **_first_flight(topology, vantage, server, packets),
         "mtu": MTU,
         "edge": server.edge is not None,
