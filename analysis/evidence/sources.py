@@ -34,6 +34,8 @@ PROOF = tuple(name for name in INSPECTED if name != "kpi_engine")
 
 Row = Mapping[str, Any]
 
+_MISSING = "the capture is missing"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
@@ -83,8 +85,8 @@ class OnDisk:
 def evidence_of(run: Run, captures: Captures, factors: Mapping[str, Proven], *, again: bool) -> Evidence:
     """The evidence of a run: from the journal where it says as much as the capture, else from that.
 
-    That is so if today's code made the findings from the whole capture, and if the capture was dropped and is not here
-    either: it may have been collected before.
+    That is so if today's code made the findings from the whole capture, and if the capture is not here: one that was
+    dropped may have been collected before.
 
     Args:
         again: a capture that was not dropped has to be read, whoever looked at it.
@@ -96,7 +98,7 @@ def evidence_of(run: Run, captures: Captures, factors: Mapping[str, Proven], *, 
     rows = document if isinstance(document, list) else document["rows"]
     if rows is document and not again and all(row["proof"].get("engine") == ENGINE for row in rows):
         return from_findings(rows, downloads)
-    return from_capture(captures, downloads, factors, dropped=rows if findings.dropped else None)
+    return from_capture(captures, downloads, factors, found=rows, dropped=findings.dropped)
 
 
 def from_capture(
@@ -104,12 +106,14 @@ def from_capture(
     downloads: Sequence[Download],
     factors: Mapping[str, Proven],
     *,
-    dropped: Sequence[Any] | None = None,
+    found: Sequence[Any] | None = None,
+    dropped: bool = False,
 ) -> Evidence:
     """Evidence from the run's capture. A run without one had no successful DNS look-up, so nothing is lost.
 
     Args:
-        dropped: what was found in it before it was dropped, if it was: that counts where it is missing.
+        found: what was found in it right after the run, if anything was: that counts where it is missing.
+        dropped: it was dropped on purpose, so it is not lost. A power cut may undo that mark, not the file's removal.
     """
     name = downloads[0].capture
     if name is None:
@@ -118,16 +122,17 @@ def from_capture(
         return _lost(downloads, factors, "the capture is not in the vantage point's folder")
     with captures.opened(name) as path:
         if not path.exists():
-            if dropped is not None:
-                return from_findings(dropped, downloads)
-            captures.require()
+            if not dropped:
+                captures.require()
+            if found is not None:
+                return replace(from_findings(found, downloads), lost=None if dropped else _MISSING)
         return from_file(path, downloads, factors)
 
 
 def from_file(path: Path, downloads: Sequence[Download], factors: Mapping[str, Proven]) -> Evidence:
     """Evidence from a capture, plain or packed."""
     if not path.exists():
-        return _lost(downloads, factors, "the capture is missing")
+        return _lost(downloads, factors, _MISSING)
     ports = {download.local_port for download in downloads}
     connections, is_empty = [], True
     try:

@@ -74,9 +74,9 @@ class Gate:
     def admits(self, run: PlannedRun, now: float) -> Wait | None:
         """Why this run may not start. The answer depends on the run's target only.
 
-        With `until`, the target is not asked for again before that time: so each choice is quick, whatever the number
-        of targets. None as `until`: it is asked for again every second. With `State.STOPPING` the vantage point ends
-        once no run may start before.
+        With `until`, the target is not asked for again before that time, unless the clock is set back: so each choice
+        is quick, whatever the number of targets. None as `until`: it is asked for again every second. With
+        `State.STOPPING` the vantage point ends once no run may start before.
         """
 
     def began(self, run: PlannedRun, attempt: int, now: float) -> None:
@@ -167,6 +167,7 @@ class Schedule:
         heapq.heapify(self._ready)
         self._aside: list[tuple[float, int, TargetKey, Wait]] = []
         """Targets that were refused until a time: a heap of (that time, number of the next run, key, the answer)."""
+        self._looked_at = 0.0
 
     @property
     def left(self) -> bool:
@@ -176,7 +177,11 @@ class Schedule:
     def next(self) -> PlannedRun | None:
         """The next run, whose target is in use until `give_back`; waits for it. None: it is to end."""
         while self._runs and not self._stop.is_set():
-            now = self._clock()
+            before, now = self._looked_at, self._clock()
+            self._looked_at = now
+            if now < before:  # the clock was set back: the times until which targets are refused are of the old one
+                while self._aside:
+                    heapq.heappush(self._ready, heapq.heappop(self._aside)[1:3])
             hold = next((wait for gate in self._gates if (wait := gate.holds(now)) is not None), None)
             if hold is not None:
                 self._tell(hold.state, hold.reason, hold.until)

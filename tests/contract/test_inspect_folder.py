@@ -221,6 +221,22 @@ def test_what_older_code_found_in_dropped_captures_replaces_no_later_row(
     assert {d.engine for d in downloads(campaign)} == {"upshift 0.0"}, "where there is nothing else"
 
 
+def test_what_older_code_found_counts_where_a_capture_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a power cut that undid the mark of a dropped capture, not its removal, and an update of Upshift."""
+    with monkeypatch.context() as past:
+        past.setattr(rows, "ENGINE", "upshift 0.0")
+        campaign = make_campaign(tmp_path, looked_at=True)
+    gone = captures(campaign)[0]
+    gone.unlink()
+    found = inspected(campaign)
+    assert (found.proven, found.refuted, found.unproven, found.kpis) == (16, 4, 0, 16)
+    assert [(campaign / lost.path, lost.why) for lost in found.lost] == [(gone, "the capture is missing")]
+    made_by = [(d.domain, d.engine) for d in downloads(campaign)]
+    assert made_by == [(f"d{n}.example", "upshift 0.0" if n == 0 else rows.ENGINE) for n in range(4) for _ in range(5)]
+
+
 def test_rows_of_another_attempt_are_not_kept(campaign: Path) -> None:
     assert inspected(campaign).proven == 16
     path = campaign / "downloads.parquet"

@@ -106,6 +106,19 @@ def test_a_refused_target_lets_the_next_one_go_first_and_is_asked_for_once_until
     assert len(waiting) == world.waits >= 90, "looks about every second, so that it can be stopped or paused"
 
 
+def test_a_target_does_not_rest_until_a_time_of_a_clock_that_was_set_back() -> None:
+    """As of a host that starts with its clock years ahead, until a time service sets it right."""
+    world, gate = World(), Rests({"a": 9_000.0})
+    schedule = world.schedule("ab", gate)
+    first = schedule.next()
+    assert first is not None and first.number == 1
+    schedule.give_back(first, again=False)
+    gate.until, world.now = {"a": 505.0}, 500.0
+    second = schedule.next()
+    assert second is not None and second.number == 0 and 505 <= world.now < 507
+    assert gate.asked == 4, "it is set aside again, until the time of the true clock"
+
+
 def test_many_refused_targets_cost_one_question_each() -> None:
     names = [str(number) for number in range(20_000)]
     gate = Rests(dict.fromkeys(names[:-100], 5_000.0))
