@@ -7,7 +7,6 @@ Sizes are those of bodies on the wire, for a client that accepts gzip.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -21,26 +20,6 @@ from crawler.visit import GET_ONLY, DomainVisit
 
 COUNTED_BYTES = 5_000_000
 """Bytes of a body without Content-Length that are counted, at most; also of a page that is read."""
-
-_KINDS: Mapping[str, ObjectKind] = {
-    "text/html": ObjectKind.DOCUMENT,
-    "application/xhtml+xml": ObjectKind.DOCUMENT,
-    "text/css": ObjectKind.STYLE,
-    "application/x-font-ttf": ObjectKind.FONT,
-    "application/vnd.ms-fontobject": ObjectKind.FONT,
-}
-
-
-def kind_of(mime_type: str) -> ObjectKind:
-    """The kind of a Content-Type."""
-    if mime_type in _KINDS:
-        return _KINDS[mime_type]
-    if mime_type.endswith(("javascript", "ecmascript")):
-        return ObjectKind.SCRIPT
-    if mime_type.startswith(("font/", "application/font-")):
-        return ObjectKind.FONT
-    return ObjectKind.IMAGE if mime_type.startswith("image/") else ObjectKind.OTHER
-
 
 _PACKED_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/avif")
 
@@ -125,7 +104,7 @@ class ObjectVisit(DomainVisit):
         bound = ask.length is None and reply.stopped
         if bound and size < self.limits.min_size:  # the server broke off
             return {**row, "failure": CrawlOutcome.PROTOCOL_ERROR}
-        return {**row, "kind": kind_of(mime_of(reply)), "size_bytes": size, "size_is_lower_bound": bound}
+        return {**row, "kind": ObjectKind.of(mime_of(reply)), "size_bytes": size, "size_is_lower_bound": bound}
 
 
 def without_query(url: str) -> str:

@@ -27,6 +27,7 @@ from typing import Any
 from core.domain import Provider
 from core.files.targets import MAPPED
 from survey.figures import RANK_BUCKETS
+from survey.iw.record import OF_TARGETS
 
 Row = Mapping[str, Any]
 """A target as a dictionary: all columns of the file, also those that `Target` does not have."""
@@ -134,11 +135,13 @@ def _joined(rows: Iterable[Row]) -> tuple[list[Row], list[tuple[Row, str]]]:
         elif known["url"] != row["url"]:
             dropped.append((row, "another file of the same domain"))
         else:
-            is_mapped = known.get("rule") is not None
+            taken: tuple[str, ...] = MAPPED if known.get("rule") is not None else ()
+            if any(known.get(name) is not None for name in OF_TARGETS):
+                taken += OF_TARGETS
             if known.get("size_bytes") is None and "size_is_lower_bound" in row:
                 known["size_is_lower_bound"] = row["size_is_lower_bound"]  # it is said of the size, which comes too
             for name, value in row.items():
-                if is_mapped and name in MAPPED:
+                if name in taken:
                     continue
                 if known.get(name) is None or (name == "provider" and known[name] == Provider.OTHER):
                     known[name] = value

@@ -97,7 +97,7 @@ def check_targets_out(subjects: Source, out: Path, targets_out: Path | None) -> 
     targets.check_out(targets_out, "--targets-out")
 
 
-def fill_targets(source: Path, out: Path, values: Mapping[str, Mapping[str, bool | int | str]]) -> None:
+def fill_targets(source: Path, out: Path, values: Mapping[str, Mapping[str, bool | int | str | None]]) -> None:
     """Writes the targets of `source`, all columns kept.
 
     Args:
@@ -198,12 +198,16 @@ def run(
     return SurveySummary(records=records, subjects=read, complaints=blocks.complaints, remarks=remarks)
 
 
-def known(survey: Survey, records: Sequence[Record]) -> dict[str, dict[str, bool | int | str]]:
-    """Column of a target -> domain -> value, for records that have one."""
-    return {
-        column: {record.domain: value for record in records if (value := says(record)) is not None}
-        for column, says in survey.targets.items()
-    }
+def known(survey: Survey, records: Sequence[Record]) -> dict[str, dict[str, bool | int | str | None]]:
+    """Column of a target -> domain -> value, for records that have one (of `Survey.together`: one of them)."""
+    found: dict[str, dict[str, bool | int | str | None]] = {column: {} for column in survey.targets}
+    for record in records:
+        said = {column: says(record) for column, says in survey.targets.items()}
+        is_said = any(said[column] is not None for column in survey.together)
+        for column, value in said.items():
+            if value is not None or (is_said and column in survey.together):
+                found[column][record.domain] = value
+    return found
 
 
 @asynccontextmanager

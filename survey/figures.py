@@ -4,6 +4,7 @@ as CSV and as printed tables (`survey.charts` draws them)."""
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
@@ -13,6 +14,8 @@ from core.terminal import console, print_line, print_table
 if TYPE_CHECKING:
     from rich.console import Console
 
+
+Name = TypeVar("Name")
 
 Z95 = 1.959963984540054
 """The normal quantile of 0.975."""
@@ -66,6 +69,23 @@ def clustered(domains: Iterable[tuple[int, int]]) -> Share:
     return wilson(count, n, effective=effective, z=student(k - 1) if k > 1 else Z95)
 
 
+def shares_of(things: Iterable[tuple[str, Name]], names: Iterable[Name] = ()) -> dict[Name, Share]:
+    """Name -> its share of things, each a domain and a name: those of `names` first, then the most frequent.
+
+    Results of one domain are alike, so where it has several, intervals are over domains (`clustered`).
+    """
+    pairs = list(things)
+    counts = Counter(name for _, name in pairs)
+    every = dict.fromkeys((*names, *(name for name, _ in counts.most_common())))
+    if len({domain for domain, _ in pairs}) == len(pairs):
+        return {name: wilson(counts[name], len(pairs)) for name in every}
+    by_domain: dict[str, Counter[Name]] = defaultdict(Counter)
+    for domain, name in pairs:
+        by_domain[domain][name] += 1
+    sums = [(own, own.total()) for own in by_domain.values()]
+    return {name: clustered((own[name], n) for own, n in sums) for name in every}
+
+
 def student(degrees: int) -> float:
     """The quantile of 0.975 of Student's t."""
     from scipy.special import stdtrit
@@ -105,6 +125,7 @@ def print_shares(to: Console, title: str, heading: Sequence[str], rows: Iterable
 class Ranked(Protocol):
     """A record that can be grouped."""
 
+    domain: str
     rank: int | None
     provider: str | None
 
@@ -129,11 +150,17 @@ def shares_by_group(
 
     Args:
         counts: share's name -> whether a record counts; None: it is not known, and the share is of the others.
+
+    Intervals are those of `shares_of`.
     """
+    once = len({record.domain for record in records}) == len(records)
 
     def share(whole: Sequence[Record], holds: Callable[[Record], bool | None]) -> Share:
-        known = [value for record in whole if (value := holds(record)) is not None]
-        return wilson(sum(known), len(known))
+        if once:  # as `shares_of`, in a fraction of the time
+            known = [value for record in whole if (value := holds(record)) is not None]
+            return wilson(sum(known), len(known))
+        named = ((record.domain, value) for record in whole if (value := holds(record)) is not None)
+        return shares_of(named, (True,))[True]
 
     return {
         name: {called: share(whole, holds) for called, holds in counts.items()}

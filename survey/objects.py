@@ -155,15 +155,20 @@ def flights_of(size: int, window_bytes: int) -> str:
 
 def with_flights(figures: Figures, records: Sequence[PageObject], surveyed: Iterable[IwRecord]) -> Figures:
     """The figures, and how many flights objects need from the initial windows of their servers."""
-    windows: dict[str, tuple[bool, int]] = {}
-    for record in surveyed:
-        iw = window(record)
-        if iw is not None and record.vantage_fit is not False:
-            # A server may have two windows; objects are fetched over HTTPS where there is a choice.
-            best = windows.get(record.domain, (False, 0))
-            windows[record.domain] = max(best, (record.scheme == "https", size_of(*iw)))
-    sizes = [size for size in _sized(records) if size.domain in windows]
-    needed = [flights_of(size.bytes, windows[size.domain][1]) if not size.bound else FLIGHTS[-1] for size in sizes]
+    windows: dict[tuple[str, str | None], tuple[bool, int]] = {}
+    for found in surveyed:
+        iw = window(found)
+        if iw is not None and found.vantage_fit is not False:
+            # A server may have several windows; objects are fetched over HTTPS where there is a choice.
+            choice = (found.scheme != "https", size_of(*iw))
+            for kind in {None, found.mime_type and ObjectKind.of(found.mime_type)}:
+                windows[found.domain, kind] = min(windows.get((found.domain, kind), choice), choice)
+    served = [record for record in records if (record.domain, None) in windows]
+    own = [windows.get((r.domain, r.kind), windows[r.domain, None])[1] for r in served if r.size_bytes is not None]
+    sizes = _sized(served)
+    needed = [
+        flights_of(size.bytes, most) if not size.bound else FLIGHTS[-1] for size, most in zip(sizes, own, strict=True)
+    ]
     shares = {name: share_by_domain((s.domain for s in sizes), (count == name for count in needed)) for name in FLIGHTS}
     flights = Breakdown(
         title=f"Flights that {len(sizes):,} objects need, from the initial windows of their servers:",
@@ -172,7 +177,11 @@ def with_flights(figures: Figures, records: Sequence[PageObject], surveyed: Iter
         shares=shares,
     )
     one = f"One flight is enough for {cell(shares['1'])} % of {len(sizes):,} objects at servers with a decided window."
-    notes = [*figures.notes, f"{one} Windows double with each flight, headers are not counted, the connection is new."]
+    notes = [
+        *figures.notes,
+        f"{one} Windows double with each flight, headers are not counted, the connection is new.",
+        "Of a server with several windows, that of the object's kind counts, else the smallest.",
+    ]
     return replace(figures, breakdowns={"flights": flights, **figures.breakdowns}, notes=notes)
 
 

@@ -49,6 +49,9 @@ MOST_WAITING_BYTES, LOOK_S = 1 << 12, 0.01
 MOST_CRASHES = 3
 """Crashes in a row without a reply in between, after which we give up."""
 
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, struct.error)
+"""Exceptions of a reply that makes no sense. One that got past us would leave everybody waiting for ever."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProberProgram(Generic[Request, Reply]):
@@ -64,7 +67,7 @@ class ProberProgram(Generic[Request, Reply]):
     reply_bytes: int | None
     """Size of a reply; None: each is a line."""
     decode: Callable[[bytes], Iterable[tuple[int, Reply]]]
-    """Decodes complete replies: their numbers and contents. Raises ValueError, KeyError or TypeError for others, as
+    """Decodes complete replies: their numbers and contents. Raises one of `UNREADABLE` for others, as
     a prober may write that a server has taken over; it is started anew then."""
     greeted: Callable[[bytes], None]
     """Reads the first line. Raises PlaceError if the program cannot work."""
@@ -245,7 +248,7 @@ class _Process(Generic[Request, Reply]):
                 self._crashes = 0
                 if not future.done():
                     future.set_result(reply)
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except UNREADABLE:
             self._crashed()
             return
         if len(self._rest) > MOST_UNREAD_BYTES:

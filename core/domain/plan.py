@@ -172,6 +172,24 @@ class ObjectKind(StrEnum):
     FONT = "font"
     OTHER = "other"
 
+    @classmethod
+    def of(cls, mime_type: str) -> ObjectKind:
+        """The kind of a Content-Type without parameters, in lower case."""
+        named = {
+            "text/html": cls.DOCUMENT,
+            "application/xhtml+xml": cls.DOCUMENT,
+            "text/css": cls.STYLE,
+            "application/x-font-ttf": cls.FONT,
+            "application/vnd.ms-fontobject": cls.FONT,
+        }
+        if mime_type in named:
+            return named[mime_type]
+        if mime_type.endswith(("javascript", "ecmascript")):
+            return cls.SCRIPT
+        if mime_type.startswith(("font/", "application/font-")):
+            return cls.FONT
+        return cls.IMAGE if mime_type.startswith("image/") else cls.OTHER
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageObject:

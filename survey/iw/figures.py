@@ -16,7 +16,7 @@ from importlib import resources
 
 from core.errors import UsageError
 from survey.charts import Scan
-from survey.figures import Breakdown, Figures, cell, shares_by_group, wilson
+from survey.figures import Breakdown, Figures, cell, shares_by_group, shares_of
 from survey.iw.record import IwRecord, votes_of
 from survey.iw.votes import ETHERNET_MSS, WindowKind
 from survey.iw.wire import ProbeVerdict
@@ -52,6 +52,8 @@ def segments(record: IwRecord) -> int | None:
 
 def bucket(record: IwRecord) -> str | None:
     """One of `COMMON`, or `OTHERS`; None without a window."""
+    if record.iw_kind == WindowKind.RFC3390:
+        return "4"  # as with small MSS alone: with a short page, the large MSS at which it has fewer are not decided
     if record.iw_kind is not None and record.iw_segments is None:
         return OTHERS
     count = segments(record)
@@ -92,6 +94,15 @@ def fit_scans(scans: Sequence[Scan]) -> tuple[list[Scan], list[str]]:
         )
     note = f"{left:,} results of unfit vantage points are left out: {', '.join(unfit)}."
     return [scan for scan in kept if scan.records], [note] if left else []
+
+
+def beside_first(scans: Sequence[Scan]) -> tuple[list[Scan], list[str]]:
+    """As `fit_scans`, for what sets the others beside the first one. Raises UsageError if nothing of that is left."""
+    kept, notes = fit_scans(scans)
+    if kept and kept[0].path != scans[0].path:
+        what = "its results are from an unfit vantage point, or there are none"
+        raise UsageError(what, where=str(scans[0].path), remedy="give another first file")
+    return kept, notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,23 +174,24 @@ def _has(name: str) -> Callable[[IwRecord], bool]:
     return lambda record: bucket(record) == name
 
 
-SHARES: Mapping[str, Callable[[IwRecord], bool]] = {
-    **{name: _has(name) for name in (*COMMON, OTHERS)},
-    "within_rfc6928": lambda record: bool(record.within_rfc6928),
-}
-LABELS = {**{name: f"IW {name}" for name in COMMON}, "within_rfc6928": "<= RFC 6928"}
+WITHIN = "within_rfc6928"
+SHARES: Mapping[str, Callable[[IwRecord], bool]] = {name: _has(name) for name in (*COMMON, OTHERS)}
+LABELS = {**{name: f"IW {name}" for name in COMMON}, WITHIN: "<= RFC 6928"}
 
 
 def figures(records: Sequence[IwRecord]) -> Figures:
     """Counts records, a server as often as it has any; those of unfit vantage points are left out."""
     fit = [record for record in records if record.vantage_fit is not False]
     decided = [record for record in fit if bucket(record) is not None]
-    verdicts = Counter(record.verdict or record.failure or "unknown" for record in fit)
-    windows = Counter(iw for record in decided if (iw := window(record)) is not None)
-    kinds = Counter(record.iw_kind or "one MSS only" for record in decided)
-    paces = Counter(record.pace for record in fit if record.pace is not None)
+    # Who has no window may be known to be above by a lower bound, and is missing among the decided ones.
+    within = shares_by_group(fit, "all servers", {WITHIN: lambda record: record.within_rfc6928})
+    shares = {name: own | within[name] for name, own in shares_by_group(decided, "all servers", SHARES).items()}
+    verdicts = [(record.domain, record.verdict or record.failure or "unknown") for record in fit]
+    windows = shares_of((record.domain, window(record)) for record in decided)
+    kinds = [(record.domain, record.iw_kind or "one MSS only") for record in decided]
+    paces = [(record.domain, record.pace) for record in fit if record.pace is not None]
     rtts = [record.rtt_s for record in decided if record.rtt_s is not None]
-    ordered = sorted(windows.items(), key=lambda item: (-item[1], item[0]))
+    ordered = sorted((-share.count, iw, share) for iw, share in windows.items() if iw is not None)
     servers = len({record.domain for record in fit})
     whole = f"{len(fit):,} servers"
     if servers < len(fit):
@@ -192,28 +204,32 @@ def figures(records: Sequence[IwRecord]) -> Figures:
             "unfit": len(records) - len(fit),
             "decided": len(decided),
         },
-        shares=shares_by_group(decided, "all servers", SHARES),
+        shares=shares,
         labels=LABELS,
         breakdowns={
             "windows": Breakdown(
                 title="Windows, in % of these servers:",
                 heading=("window", "servers %"),
                 group="servers with a decided window",
-                shares={label(*iw): wilson(count, len(decided)) for iw, count in ordered},
+                shares={label(*iw): share for _, iw, share in ordered},
             ),
             "kinds": _breakdown("What windows are counted in:", "kind", kinds),
             "verdicts": _breakdown("Verdicts, in % of all servers:", "verdict", verdicts),
             "paces": _breakdown("Pacing, in % of the servers asked:", "pace", paces),
         },
         values={"rtt_median_s": statistics.median(rtts) if rtts else None, "too_little": _too_little(fit)},
-        notes=_notes(fit, len(records) - len(fit)),
+        notes=[*_notes(fit, len(records) - len(fit)), *_note_on_within(within["all servers"][WITHIN].n, len(decided))],
     )
 
 
-def _breakdown(title: str, heading: str, counts: Counter[str]) -> Breakdown:
-    total = counts.total()
-    shares = {name: wilson(count, total) for name, count in counts.most_common()}
-    return Breakdown(title=title, heading=(heading, "servers %"), group=f"servers with a {heading}", shares=shares)
+def _note_on_within(known: int, decided: int) -> list[str]:
+    what = f"{LABELS[WITHIN]}: of the {known:,} of which it is known; a lower bound above it is enough."
+    return [what] if known != decided else []
+
+
+def _breakdown(title: str, heading: str, named: Sequence[tuple[str, str]]) -> Breakdown:
+    group = f"servers with a {heading}"
+    return Breakdown(title=title, heading=(heading, "servers %"), group=group, shares=shares_of(named))
 
 
 def _connected(records: Sequence[IwRecord], scheme: str) -> list[IwRecord]:
@@ -234,7 +250,7 @@ def _notes(records: Sequence[IwRecord], unfit: int) -> list[str]:
     for scheme, paper in PAPER_TOO_LITTLE.items():
         hosts = _connected(records, scheme)
         if hosts:
-            few = wilson(sum(record.verdict in TOO_LITTLE for record in hosts), len(hosts))
+            few = shares_of(((record.domain, record.verdict in TOO_LITTLE) for record in hosts), (True,))[True]
             name = {"http": "HTTP", "https": "TLS"}[scheme]
             notes.append(f"Too little data from {cell(few)} % of {name} hosts (IW-in-the-wild paper: {paper} %).")
     return notes

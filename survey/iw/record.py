@@ -10,6 +10,9 @@ from core.errors import UsageError
 from survey.iw.votes import Vote
 from survey.iw.wire import Arrival
 
+OF_TARGETS = ("iw_segments", "iw_bytes", "iw_kind", "paced")
+"""What a target has of it: one value, so columns of two surveys are never mixed."""
+
 
 @dataclass(slots=True, kw_only=True)
 class IwRecord:

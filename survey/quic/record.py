@@ -6,7 +6,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from survey.figures import Breakdown, Figures, Share, cell, shares_by_group, wilson
@@ -172,11 +172,24 @@ def _serves(record: QuicRecord) -> bool:
 SHARES: Mapping[str, Callable[[QuicRecord], bool | None]] = {
     "offered": _offers,
     "https record": lambda r: r.https_record_h3,
-    "alt-svc": lambda r: bool(r.alt_svc_h3),
+    "alt-svc": lambda r: r.alt_svc_h3,
     "answers vn": lambda r: r.negotiation == NegotiationKind.VERSIONS,
     "http/3": _serves,
 }
 """Name -> whether a domain counts. Of all domains that could be asked (`NOT_ASKED` says which could not)."""
+
+
+def _unheard(record: QuicRecord) -> bool:
+    """Nobody knows its headers, and nothing was sent to it, as DNS offers nothing."""
+    return record.cause == QuicCause.NO_CANDIDATE and record.alt_svc_h3 is None
+
+
+AT_MOST: Mapping[str, Callable[[QuicRecord], bool | None]] = {
+    "offered": lambda r: _offers(r) if r.https_record_h3 is None or r.alt_svc_h3 is not None else True,
+    "answers vn": lambda r: _unheard(r) or r.negotiation == NegotiationKind.VERSIONS,
+    "http/3": lambda r: _unheard(r) or _serves(r),
+}
+"""The same, if all count of which it is not known: headers may offer what DNS does not."""
 
 NAMED_VERSIONS = {
     "00000001": "QUIC 1",
@@ -195,10 +208,11 @@ def figures(records: Sequence[QuicRecord]) -> Figures:
     listed = Counter(version for record in answered for version in (record.versions or "").split(","))
     causes = Counter(record.cause for record in records)
     small = [record for record in surveyed if record.answers_unpadded is not None]
-    # Of a list that was not crawled nobody knows the headers.
-    crawled = any(record.alt_svc_h3 is not None for record in surveyed)
-    counts = SHARES if crawled else {**SHARES, "alt-svc": lambda _: None}
-    shares = shares_by_group(surveyed, "all", counts)
+    shares = shares_by_group(surveyed, "all", SHARES)
+    most = shares_by_group(surveyed, "all", AT_MOST)
+    bounds = [name for name, share in most["all"].items() if share.count > shares["all"][name].count]
+    for group, own in shares.items():
+        shares[group] = own | {name: replace(own[name], high=most[group][name].high) for name in bounds}
     # Who offers nothing is not contacted: results that were mapped afterwards have providers of those who offer alone.
     providers = {record.provider for record in surveyed} - {None}
     without = {record.provider for record in surveyed if record.cause == QuicCause.NO_CANDIDATE}
@@ -233,9 +247,15 @@ def figures(records: Sequence[QuicRecord]) -> Figures:
         },
         singles=singles,
         values={"flaws": flaws, "handshake_median_s": median_s},
-        notes=[*_notes(singles, flaws, median_s), *([_MAPPED_AFTER] if mapped_after else [])],
+        notes=[
+            *_notes(singles, flaws, median_s),
+            *([f"Lower bounds, with intervals up to what is possible: {', '.join(bounds)}. {_WHY}"] if bounds else []),
+            *([_MAPPED_AFTER] if mapped_after else []),
+        ],
     )
 
+
+_WHY = "Some domains were not crawled, so nobody knows their headers, which may offer what DNS does not."
 
 _MAPPED_AFTER = (
     "No shares per provider: domains that offer nothing were not contacted, so their providers are not known. "

@@ -150,6 +150,8 @@ class Survey(Results):
     """Checks the settings before anything starts. Raises UsageError."""
     targets: Mapping[str, Callable[[Record], bool | int | str | None]] = field(default_factory=dict)
     """Column of `Target` -> its value from a record (None: unknown). If not empty, the command has `--targets-out`."""
+    together: Collection[str] = ()
+    """Those of these columns that are one value: a record that has one of them says them all, unknown ones too."""
     outcome: Callable[[Record], str] = lambda record: record.failure or "ok"
     """A record's outcome in the ledger and the progress display."""
     good: Callable[[str], bool] = lambda outcome: outcome == "ok"

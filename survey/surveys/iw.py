@@ -14,7 +14,7 @@ from core.errors import UsageError
 from core.outreach.lists import parse_shard
 from survey.iw.charts import ALL as CHARTS
 from survey.iw.figures import figures
-from survey.iw.record import IwRecord
+from survey.iw.record import OF_TARGETS, IwRecord
 from survey.iw.wire import LARGEST_MSS, MOST_PIPELINED, PATH_BYTES, SMALLEST_MSS, ProbeVerdict
 from survey.subjects import Source, Subjects
 from survey.surveys import Context, Survey, SurveyOptions, Visit
@@ -150,7 +150,8 @@ IW = Survey(
     subjects=_subjects,
     settings=IwSettings,
     check=_check,
-    targets={name: _of_fit(name) for name in ("iw_segments", "iw_bytes", "iw_kind", "paced")},
+    targets={name: _of_fit(name) for name in OF_TARGETS},
+    together=OF_TARGETS,
     outcome=lambda record: record.verdict or record.failure or "unknown",
     good=lambda outcome: outcome == ProbeVerdict.LIMITED,
     refused=_refused,

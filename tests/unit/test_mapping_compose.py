@@ -178,6 +178,16 @@ def test_a_target_that_moved_is_not_at_its_former_provider() -> None:
         assert found.shares.keys() == {"other"}
 
 
+def test_windows_of_two_surveys_are_not_mixed() -> None:
+    """A server that counts in bytes now had the segments of the earlier set beside them."""
+    now: dict[str, Any] = {"iw_kind": "bytes", "iw_bytes": 64_000, "iw_segments": None, "paced": None}
+    before = target(0, iw_kind="segments", iw_bytes=14_600, iw_segments=10, paced=True)
+    for found in (choose([target(0, **now)], earlier=rows([before])), choose([target(0, **now), before])):
+        assert [{name: row[name] for name in now} for row in found.rows] == [now]
+    (kept,) = choose([target(0)], earlier=rows([before])).rows
+    assert (kept["iw_segments"], kept["paced"]) == (10, True), "a target that was not surveyed again keeps its window"
+
+
 def run(*arguments: object) -> str:
     result = CliRunner().invoke(app, ["compose", *map(str, arguments)])
     if result.exception is not None and not isinstance(result.exception, SystemExit):

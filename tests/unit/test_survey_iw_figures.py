@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from core.domain import Target
 from core.errors import UsageError
-from core.files import store
-from survey.engine import known
+from core.files import store, targets
+from survey.engine import fill_targets, known
+from survey.figures import clustered
 from survey.iw.charts import ALL
+from survey.iw.charts.cdns import _cell
 from survey.iw.figures import IN_THE_WILD, bucket, figures, label, segments, window
-from survey.iw.record import IwRecord, arrivals_text, windows_text
-from survey.iw.votes import Vote
+from survey.iw.record import OF_TARGETS, IwRecord, arrivals_text, windows_text
+from survey.iw.votes import Vote, fit, rfc3390_bytes
 from survey.iw.wire import Arrival, ProbeVerdict
 from survey.surveys.iw import IW
 from tests.cells import Repeats
@@ -101,6 +104,50 @@ def test_windows_that_differ_by_a_byte_are_counted_apart(tmp_path: Path) -> None
 def test_targets_get_no_window_from_an_unfit_vantage_point() -> None:
     scan = [record(1, 10), record(2, 10, vantage_fit=True), record(3, 10, vantage_fit=False)]
     assert known(IW, scan)["iw_segments"] == {"d1.example": 10, "d2.example": 10}
+
+
+def test_a_target_surveyed_again_has_nothing_of_its_former_window(tmp_path: Path) -> None:
+    """Segments of the first survey stayed beside bytes of the second, and the report said the segments."""
+    source, once, again = (tmp_path / f"{n}.parquet" for n in range(3))
+    store.write_rows(source, "targets", [Target(domain=f"d{n}.example", url=f"https://d{n}.example/") for n in (1, 2)])
+    fill_targets(source, once, known(IW, [record(n, 10, paced=False) for n in (1, 2)]))
+    fill_targets(once, again, known(IW, [in_bytes(1, 64_000), record(2, None)]))
+    found = [tuple(row[name] for name in OF_TARGETS) for row in targets.values(again, ("domain", *OF_TARGETS))]
+    assert found == [(None, 64_000, "bytes", None), (10, 14_600, "segments", False)]
+
+
+def test_who_is_known_to_be_above_rfc_6928_counts_without_a_window() -> None:
+    short = [record(10 + n, None, within_rfc6928=False) for n in range(5)]  # 1,300 bytes at MSS 64, and the page ends
+    found = figures([*(record(n, 10, within_rfc6928=True) for n in range(5)), *short, record(20, None)])
+    within = found.shares["all servers"]["within_rfc6928"]
+    assert (found.counts["decided"], within.count, within.n) == (5, 5, 10)
+    assert found.notes[-1] == "<= RFC 6928: of the 10 of which it is known; a lower bound above it is enough."
+
+
+@pytest.mark.parametrize("page", [3_000, 20_000])
+def test_a_window_of_rfc_3390_has_one_name_whatever_the_page(page: int) -> None:
+    """With a short page its three large segments are not decided, and it is a window of four."""
+    votes = {}
+    for mss in (64, 128, 536, 1200):
+        count = rfc3390_bytes(mss) // mss
+        verdict, size = (ProbeVerdict.LIMITED, count * mss) if page > count * mss else (ProbeVerdict.LOWER_BOUND, page)
+        votes[mss] = Vote(verdict=verdict, segments=-(-size // mss), bytes=size, payload_bytes=mss)
+    found = fit(votes)
+    assert found is not None and found.kind == ("segments" if page == 3_000 else "rfc3390")
+    assert bucket(record(1, 4, iw_kind=str(found.kind), iw_segments=found.segments, iw_bytes=found.bytes)) == "4"
+
+
+def test_results_of_one_server_are_not_independent(tmp_path: Path) -> None:
+    """A list of objects has it once per MIME type."""
+    types = ("image/png", "text/html", "video/mp2t", "text/css")
+    scan = [record(n, 10 if n < 10 else 32, mime_type=kind, cdn="A") for n in range(20) for kind in types]
+    expected = clustered([(4, 4)] * 10 + [(0, 4)] * 10)
+    found = figures(scan)
+    assert found.shares["all servers"]["10"] == found.breakdowns["windows"].shares["10"] == expected
+    path = written(tmp_path / "s.parquet", scan)
+    for figure in ("cdns", "over-time", "samples"):
+        (ten,) = (row for row in rows(path, "--figure", figure) if str(row["window"]) == "10")
+        assert (ten["n"], ten["low"], ten["high"]) == (80, expected.low, expected.high)
 
 
 def test_a_server_that_counts_more_than_once_is_told() -> None:
@@ -229,6 +276,36 @@ def test_vantage_points(tmp_path: Path) -> None:
         r for r in rows(*files, "--figure", "vantage-points", "--beside", IN_THE_WILD) if r["source"] == IN_THE_WILD
     ]
     assert len({row["vantage"] for row in published}) == 14
+
+
+def test_servers_whose_window_there_is_of_another_kind_are_told(tmp_path: Path) -> None:
+    """The row of a cell in which all differ was left out, as were the servers that differ in any other."""
+    home = [record(n, 30, cdn="Azure", vantage="campus") for n in range(5)]
+    home += [in_bytes(9, 64_000, cdn="Highwinds", vantage="campus")]
+    away = [record(0, 30, cdn="Azure", vantage="VP"), *(in_bytes(n, 14_600, cdn="Azure", vantage="VP") for n in (1, 2))]
+    away += [record(n, None, cdn="Azure", vantage="VP") for n in (3, 4)] + [
+        record(9, 20, cdn="Highwinds", vantage="VP")
+    ]
+    files = [written(tmp_path / f"{n}.parquet", scan) for n, scan in enumerate((home, away))]
+    document = json.loads(run(*files, "--figure", "vantage-points", "--json"))
+    found = [
+        (row["low"], row["high"], row["servers"], row["others"], _cell(row))
+        for row in document["rows"]
+        if row["vantage"] == "VP"
+    ]
+    assert found == [(30, 30, 1, 4, "30 (+4)"), (None, None, 0, 1, "-")]
+    assert document["notes"][-1].startswith("others: servers whose window there is counted in another unit")
+
+
+@pytest.mark.parametrize("figure", ["samples", "vantage-points"])
+def test_no_other_file_takes_the_place_of_the_first(tmp_path: Path, figure: str) -> None:
+    """A sample was called the full scan."""
+    second = written(tmp_path / "second.parquet", [record(1, 10, vantage="VP")])
+    for name, scan in (("unfit", [record(1, 10, vantage_fit=False)]), ("empty", [])):
+        with pytest.raises(
+            UsageError, match=rf"{name}\.parquet: its results are from an unfit vantage point, or there"
+        ):
+            run(written(tmp_path / f"{name}.parquet", scan), second, second, "--figure", figure)
 
 
 @pytest.mark.parametrize("vantage", [None, "campus, 64500"])

@@ -8,6 +8,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -159,6 +160,22 @@ def test_flights_are_those_of_each_server() -> None:
     shares = with_flights(figures(SOME), SOME, surveyed).breakdowns["flights"].shares
     # d50 with 4,380: 4000, 4380 | 4381 | 14600; d300 with 64,000: 100, 46721 and one of unknown size
     assert {name: shares[name].count for name in FLIGHTS} == {"1": 4, "2": 1, "3": 1, "more": 1}
+
+
+def test_an_object_has_the_window_of_its_kind_else_the_smallest() -> None:
+    """The largest window of a server counted for all its objects."""
+    served: dict[str, Any] = {"iw_kind": "segments", "domain": "d1.example", "scheme": "https"}
+    sizes = [("application/javascript", 16), ("image/png", 32)]
+    surveyed = [IwRecord(**served, mime_type=kind, iw_segments=n, iw_bytes=n * 1_460) for kind, n in sizes]
+    some = rows(rank=1, sizes={"script1": 40_000, "image1": 40_000, "font1": 40_000}, page=20_000)
+    found = with_flights(figures(some), some, surveyed)
+    assert {name: found.breakdowns["flights"].shares[name].count for name in FLIGHTS} == {
+        "1": 2,  # the image and the page
+        "2": 2,
+        "3": 0,
+        "more": 0,
+    }
+    assert found.notes[-1] == "Of a server with several windows, that of the object's kind counts, else the smallest."
 
 
 @pytest.mark.thorough

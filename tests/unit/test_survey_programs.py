@@ -21,6 +21,7 @@ from core.outreach.pace import Lanes, TokenBucket
 from core.system import process
 from core.system.process import Child
 from survey.access import Access, NotAskedError
+from survey.iw import wire
 from survey.programs import MOST_CRASHES, MOST_WAITING_BYTES, ProberPool, ProberProgram
 
 REQUEST, REPLY = struct.Struct("=II"), struct.Struct("=IIQ")
@@ -174,6 +175,45 @@ def test_one_that_dies_again_and_again_is_told(tmp_path: Path) -> None:
 
     asyncio.run(work())
     assert (tmp_path / "log").read_text().split() == ["6", *["7"] * MOST_CRASHES]
+
+
+ONCE_WRONG = """
+import pathlib, sys
+marker, reply = pathlib.Path(sys.argv[1]), bytearray(int(sys.argv[2]))
+print("ready", flush=True)
+while data := sys.stdin.buffer.read(8):
+    reply[:5] = *data[:4], 0 if marker.exists() else int(sys.argv[3])
+    marker.touch()
+    sys.stdout.buffer.write(reply)
+    sys.stdout.buffer.flush()
+"""
+"""Answers with a verdict that does not exist, and after that with the first one."""
+
+
+@pytest.mark.parametrize("fault", [None, struct.error(), OverflowError(), AttributeError()])
+def test_a_reply_that_makes_no_sense_is_asked_again(tmp_path: Path, fault: Exception | None) -> None:
+    """With a verdict that does not exist, whoever had asked waited for ever."""
+    faults = [fault] if fault is not None else []
+
+    def decode(data: bytes) -> Iterator[tuple[int, wire.ProbeReply]]:
+        if faults:
+            raise faults.pop()
+        return wire.decode(data, 0)
+
+    def greeted(line: bytes) -> None:
+        assert line == b"ready\n"
+
+    size, wrong = wire.reply_bytes(0), len(wire.VERDICTS) if fault is None else 0
+    argv = (sys.executable, "-c", ONCE_WRONG, str(tmp_path / "log"), str(size), str(wrong))
+    prober: ProberProgram[int, wire.ProbeReply] = ProberProgram(
+        argv=argv, encode=REQUEST.pack, reply_bytes=size, decode=decode, greeted=greeted
+    )
+
+    async def work() -> str:
+        async with ProberPool(prober, start) as programs, asyncio.timeout(30):
+            return (await programs.ask(1)).verdict
+
+    assert asyncio.run(work()) == wire.ProbeVerdict.LIMITED
 
 
 def test_one_that_cannot_be_started_again_is_told(tmp_path: Path) -> None:

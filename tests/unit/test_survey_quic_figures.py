@@ -300,20 +300,51 @@ RECORDS = [
     ],
     _record(QuicCause.ADVERTISED_ONLY, rank=2_000, provider="other", alt_svc_h3=True, negotiation="silent"),
     _record(QuicCause.TRANSPORT_ERROR, rank=3_000, alt_svc_h3=True, negotiation="flawed", negotiation_flaw="truncated"),
-    _record(QuicCause.NO_CANDIDATE, rank=4_000, provider="other", https_record_h3=False),
+    _record(QuicCause.NO_CANDIDATE, rank=4_000, provider="other", https_record_h3=False, alt_svc_h3=False),
     _record(QuicCause.DNS_ERROR, rank=5),
     _record(QuicCause.BLOCKED),
 ]
+for _number, _one in enumerate(RECORDS):
+    _one.domain = f"d{_number}.example"
 
 
 def test_of_a_list_that_was_not_crawled_nobody_knows_alt_svc() -> None:
-    found = figures([record for record in RECORDS if record.alt_svc_h3 is None])
+    found = figures([replace(record, alt_svc_h3=None) for record in RECORDS if not record.alt_svc_h3])
     shares = {name: (share.count, share.n) for name, share in found.shares["all"].items()}
     assert (shares["alt-svc"], shares["offered"]) == ((0, 0), (3, 4))
     assert as_document(found)["shares"]["all"]["alt-svc"]["share"] is None
     text = io.StringIO()
     print_figures(found, text)
     assert " - " in next(line for line in text.getvalue().splitlines() if line.strip().startswith("all"))
+
+
+def _of_domain(number: int, cause: QuicCause, **more: Any) -> QuicRecord:
+    return QuicRecord(domain=f"d{number}.example", surveyed_at=1.0, cause=cause, **more)
+
+
+def test_intervals_hold_what_nobody_knows_of_domains_that_were_not_crawled() -> None:
+    """Of 1,000 domains 300 may serve HTTP/3, a third of them say so in DNS: it was 10 % [8.3-12.0]."""
+    served: dict[str, Any] = {"negotiation": "versions", "versions": "00000001"}
+    some = [_of_domain(n, QuicCause.OK, https_record_h3=True, **served) for n in range(100)]
+    some += [_of_domain(n, QuicCause.NO_CANDIDATE, https_record_h3=False) for n in range(100, 1_000)]
+    found = figures(some)
+    shares = {name: (share.count, share.n, share.high) for name, share in found.shares["all"].items()}
+    assert {shares[name] for name in ("offered", "answers vn", "http/3")} == {(100, 1_000, 1.0)}
+    assert found.shares["all"]["http/3"].low > 0.08 and shares["https record"][2] < 0.13
+    assert found.notes[-1].startswith(
+        "Lower bounds, with intervals up to what is possible: offered, answers vn, http/3"
+    )
+    all_asked = [replace(record, cause=QuicCause.NO_ANSWER) if n >= 100 else record for n, record in enumerate(some)]
+    asked = figures(all_asked).shares["all"]
+    assert asked["offered"].high == 1.0 and asked["http/3"].high < 0.13, "with --all servers say what DNS does not"
+
+
+def test_alt_svc_is_a_share_of_the_domains_that_were_crawled() -> None:
+    crawled = [_of_domain(n, QuicCause.OK, alt_svc_h3=n < 50, https_record_h3=False) for n in range(100)]
+    listed = [_of_domain(n, QuicCause.NO_CANDIDATE, https_record_h3=False) for n in range(100, 200)]
+    alone, both = (figures(some).shares["all"]["alt-svc"] for some in (crawled, crawled + listed))
+    assert (both.count, both.n) == (50, 100) and both == alone
+    assert not any("Lower bounds" in note for note in figures(crawled).notes)
 
 
 def test_domains_whose_look_up_failed_do_not_count_among_those_that_offer_nothing() -> None:
@@ -333,7 +364,7 @@ def test_figures() -> None:
     assert counts["all"] == {
         "offered": (5, 6),
         "https record": (3, 4),  # of two the look-up failed
-        "alt-svc": (2, 6),
+        "alt-svc": (2, 3),  # three were not crawled
         "answers vn": (3, 6),
         "http/3": (3, 6),
     }

@@ -11,9 +11,9 @@ from typing import Any
 from core.errors import UsageError
 from core.pictures import COLOURS, INK
 from survey.charts import SHARE_HEADER, Chart, ChartTable, Scan, share_cells
-from survey.figures import wilson
+from survey.figures import shares_of
 from survey.iw import figures
-from survey.iw.figures import fit_scans, label, window
+from survey.iw.figures import beside_first, fit_scans, label, window
 from survey.iw.record import IwRecord, arrivals_of
 
 _MEASURED = "measured"
@@ -21,21 +21,19 @@ _MEASURED = "measured"
 
 def _cdns(scans: Sequence[Scan], beside: bool) -> ChartTable:
     kept, notes = fit_scans(scans)
-    windows: Counter[tuple[str, str, float]] = Counter()
+    windows: dict[str, list[tuple[str, tuple[str, float]]]] = {}
     paces: dict[tuple[str, str, float], Counter[str]] = {}
     for record in (record for scan in kept for record in scan.records):
         iw = window(record)
         if record.cdn is None or iw is None:
             continue
-        key = (record.cdn, iw[1], round(iw[0], 3))
-        windows[key] += 1
-        paces.setdefault(key, Counter())[record.pace or ""] += 1
-    totals = Counter[str]()
-    for (cdn, _, _), count in windows.items():
-        totals[cdn] += count
+        unit, value = iw[1], round(iw[0], 3)
+        windows.setdefault(record.cdn, []).append((record.domain, (unit, value)))
+        paces.setdefault((record.cdn, unit, value), Counter())[record.pace or ""] += 1
     rows: list[tuple[Any, ...]] = [
-        (_MEASURED, cdn, value, unit, _pacing(paces[cdn, unit, value]), *share_cells(wilson(count, totals[cdn])))
-        for (cdn, unit, value), count in sorted(windows.items())
+        (_MEASURED, cdn, value, unit, _pacing(paces[cdn, unit, value]), *share_cells(share))
+        for cdn, named in sorted(windows.items())
+        for (unit, value), share in sorted(shares_of(named).items(), key=lambda item: item[0])
     ]
     if beside:
         for row in figures.paper_rows("cdn-initial-windows"):
@@ -107,7 +105,7 @@ _FACTS = ("asn", "network", "country", "link")
 
 
 def _vantage_points(scans: Sequence[Scan], beside: bool) -> ChartTable:
-    kept, notes = fit_scans(scans)
+    kept, notes = beside_first(scans)
     if not kept or not any(record.vantage for scan in kept for record in scan.records):
         raise UsageError("these results name no vantage point", remedy="survey with --vantage NAME")
     # The first file is the reference: its windows are the columns, and tell which servers belong together.
@@ -124,16 +122,20 @@ def _vantage_points(scans: Sequence[Scan], beside: bool) -> ChartTable:
                 groups.setdefault((record.cdn, unit, round(value, 3)), []).append(record)
         for (cdn, unit, value), records in sorted(groups.items()):
             windows = [iw[0] for record in records if (iw := window(record)) is not None and iw[1] == unit]
-            if windows:
-                mark = "*" if any(r.losses for r in records) and set(windows) == {value} else None
-                cells = (cdn, label(value, unit), min(windows), max(windows), unit, mark, len(windows))
-                rows.append(("measured", line, *facts, *cells))
+            mark = "*" if any(r.losses for r in records) and set(windows) == {value} else None
+            ends = min(windows, default=None), max(windows, default=None)
+            cells = (cdn, label(value, unit), *ends, unit, mark, len(windows), len(records) - len(windows))
+            rows.append(("measured", line, *facts, *cells))
     rows += _of_paper() if beside else []
     return ChartTable(
         title="Initial windows per vantage point, CDN and window at the reference",
-        header=("source", "vantage", *_FACTS, "cdn", "reference", "low", "high", "unit", "mark", "servers"),
+        header=("source", "vantage", *_FACTS, "cdn", "reference", "low", "high", "unit", "mark", "servers", "others"),
         rows=rows,
-        notes=[*notes, "*: packets were lost, but never the last one of a flight."],
+        notes=[
+            *notes,
+            "*: packets were lost, but never the last one of a flight.",
+            "others: servers whose window there is counted in another unit, mixed, or not known.",
+        ],
     )
 
 
@@ -156,7 +158,7 @@ def _of_paper() -> list[tuple[Any, ...]]:
             facts = tuple(networks[number][name] for name in _FACTS)
             unit, campus = row["unit"], row["campus"]
             reference = label(float(campus), unit) if campus else None
-            cells = (row["cdn"], reference, float(row["low"]), float(row["high"]), unit, mark, None)
+            cells = (row["cdn"], reference, float(row["low"]), float(row["high"]), unit, mark, None, None)
             rows.append((figures.IN_THE_WILD, f"paper {number}", *facts, *cells))
     return rows
 
@@ -184,8 +186,11 @@ def _draw_vantage_points(table: ChartTable, figure: Any) -> None:
 
 
 def _cell(row: dict[str, Any]) -> str:
+    if row["low"] is None:
+        return "-"
     low, high = f"{row['low']:.4g}", f"{row['high']:.4g}"
-    return (low if low == high else f"{low}-{high}") + (row["mark"] or "")
+    others = f" (+{row['others']})" if row["others"] else ""
+    return (low if low == high else f"{low}-{high}") + (row["mark"] or "") + others
 
 
 def _size_of_vantage_points(table: ChartTable) -> tuple[float, float]:

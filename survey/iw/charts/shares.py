@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from typing import Any
 
 from core.errors import UsageError
 from core.pictures import COLOURS, INK
 from survey.charts import SHARE_HEADER, Chart, ChartTable, Scan, share_cells
-from survey.figures import wilson
+from survey.figures import shares_of
 from survey.iw import figures
-from survey.iw.figures import COMMON, OTHERS, bucket, fit_scans, label, window
+from survey.iw.figures import COMMON, OTHERS, beside_first, bucket, fit_scans, label, window
 from survey.iw.record import IwRecord
 
 _PAPER = (
@@ -27,9 +26,8 @@ def _over_time(scans: Sequence[Scan], beside: bool) -> ChartTable:
     rows: list[tuple[Any, ...]] = []
     for day, records in sorted(_by_day(kept).items()):
         for scheme in ("http", "https"):
-            counts = Counter(name for r in records if r.scheme == scheme and (name := bucket(r)) is not None)
-            if counts:
-                rows += [("measured", day, scheme, *cells) for cells in _windows(counts)]
+            if named := _named(r for r in records if r.scheme == scheme):
+                rows += [("measured", day, scheme, *cells) for cells in _windows(named)]
     if beside:
         rows += [
             (figures.IN_THE_WILD, day, "http", "10", None, None, int(figures.paper_fact(what)) / 100, None, None)
@@ -45,10 +43,15 @@ def _over_time(scans: Sequence[Scan], beside: bool) -> ChartTable:
     )
 
 
-def _windows(counts: Counter[str]) -> Iterator[tuple[Any, ...]]:
+def _named(records: Iterable[IwRecord]) -> list[tuple[str, str]]:
+    """Domains and names of windows, of those that are known."""
+    return [(record.domain, name) for record in records if (name := bucket(record)) is not None]
+
+
+def _windows(named: Sequence[tuple[str, str]]) -> Iterator[tuple[Any, ...]]:
     """Each kind of window, and the cells of its share."""
-    for name in (*COMMON, OTHERS):
-        yield name, *share_cells(wilson(counts[name], counts.total()))
+    for name, share in shares_of(named, (*COMMON, OTHERS)).items():
+        yield name, *share_cells(share)
 
 
 def _percentages(rows: Sequence[dict[str, Any]]) -> tuple[list[float], list[list[float]]]:
@@ -114,14 +117,13 @@ OVER_TIME = Chart(
 
 
 def _samples(scans: Sequence[Scan], beside: bool) -> ChartTable:
-    kept, notes = fit_scans(scans)
+    kept, notes = beside_first(scans)
     rows = []
     names = [scan.path.name for scan in kept]
     if len(set(names)) < len(names):  # of several vantage points, or days
         names = [str(scan.path) for scan in kept]
     for number, (scan, called) in enumerate(zip(kept, names, strict=True)):
-        counts = Counter(name for record in scan.records if (name := bucket(record)) is not None)
-        rows += [(called, "sample" if number else "full", *cells) for cells in _windows(counts)]
+        rows += [(called, "sample" if number else "full", *cells) for cells in _windows(_named(scan.records))]
     if beside:
         enough = figures.paper_fact("sample that is enough for the shares of IPv4")
         notes.append(f"In the paper, a sample of {enough} % is enough for the shares of IPv4.")
@@ -173,18 +175,20 @@ def _known(mime_type: str) -> str:
 
 def _mime_types(scans: Sequence[Scan], beside: bool) -> ChartTable:
     kept, notes = fit_scans(scans)
-    counts: dict[str, Counter[tuple[str, float]]] = {}
+    found: dict[str, list[tuple[str, tuple[str, float]]]] = {}
     for record in (record for scan in kept for record in scan.records):
         iw = window(record)
         if record.mime_type is not None and iw is not None:
-            counts.setdefault(_known(record.mime_type), Counter())[iw[1], round(iw[0], 3)] += 1
-    types = [name for name in TYPES if name in counts] or sorted(counts)
-    if left := sum(counts[name].total() for name in counts if name not in types):
+            found.setdefault(_known(record.mime_type), []).append((record.domain, (iw[1], round(iw[0], 3))))
+    types = [name for name in TYPES if name in found] or sorted(found)
+    if left := sum(len(found[name]) for name in found if name not in types):
         notes.append(f"Objects of other types are left out: {left:,}.")
     rows: list[tuple[Any, ...]] = [
-        ("measured", name, label(value, unit), *share_cells(wilson(count, counts[name].total())))
+        ("measured", name, label(value, unit), *share_cells(share))
         for name in types
-        for (unit, value), count in sorted(counts[name].items(), key=lambda item: (item[0][0] != "segments", item[0]))
+        for (unit, value), share in sorted(
+            shares_of(found[name]).items(), key=lambda item: (item[0][0] != "segments", item[0])
+        )
     ]
     if beside:
         for row in figures.paper_rows("mime-types"):
