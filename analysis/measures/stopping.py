@@ -1,6 +1,7 @@
 """The intervals of campaigns that could stop early: they hold at every look (`core.sequential`). Pure.
 
-Computed again from the downloads that analysis accepts: the campaign could not know yet whose treatment is proven.
+Computed again from the runs that counted for the campaign, with the downloads that analysis accepts: the campaign could
+not know yet whose treatment is proven.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from analysis.measures import costs
-from analysis.measures.columns import Downloads, Floats, Mask
+from analysis.measures.columns import Downloads, Mask
 from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Samples, pair
 from analysis.measures.rows import Metric
@@ -60,12 +61,14 @@ def stoppings(dataset: Dataset, *, unproven: bool) -> list[StoppingOutcome]:
     ]
     if not entries:
         return []
-    d, started_at = dataset.downloads, dataset.started_at()
+    d = dataset.downloads
     samples = costs.samples(dataset, metric=Metric.TIME, selection=Selection(unproven=unproven))
     effects = [comparison for comparison in dataset.design.comparisons if comparison.role is Role.EFFECT]
     rows = []
     for index, vantage, rule, entry in entries:
         chosen = (d.runs.folder == index) & d.runs.vantage.are(vantage)
+        # They are in the order of the plan. An older Upshift counted all.
+        chosen &= np.cumsum(chosen) <= int(entry.get("counted_runs", len(chosen)))
         # Other folders may have other comparisons.
         ruled = {one["name"] for one in entry.get("comparisons", ())} or {comparison.name for comparison in effects}
         rows.append(
@@ -76,7 +79,7 @@ def stoppings(dataset: Dataset, *, unproven: bool) -> list[StoppingOutcome]:
                 recorded_runs=int(entry["recorded_runs"]),
                 planned_runs=int(entry["planned_runs"]),
                 rows=tuple(
-                    _row(comparison, _speed_ups(samples, d, comparison, chosen, started_at), rule)
+                    _row(comparison, _speed_ups(samples, d, comparison, chosen), rule)
                     for comparison in effects
                     if comparison.name in ruled
                 ),
@@ -85,16 +88,12 @@ def stoppings(dataset: Dataset, *, unproven: bool) -> list[StoppingOutcome]:
     return rows
 
 
-def _speed_ups(samples: Samples, d: Downloads, comparison: Comparison, runs: Mask, started_at: Floats) -> SpeedUps:
-    """The first of these measurement runs of each domain that has both sides; the bounds are those of Table 2.
-
-    Args:
-        started_at: when each download started [Unix time, s].
-    """
+def _speed_ups(samples: Samples, d: Downloads, comparison: Comparison, runs: Mask) -> SpeedUps:
+    """The first of these measurement runs of each domain that has both sides; the bounds are those of Table 2."""
     pairs = pair(samples, comparison.config, comparison.vs)
     rows = samples.download[pairs.config]
     at = np.flatnonzero(runs[d.run[rows]])
-    at = at[np.lexsort((rows[at], started_at[rows[at]]))]
+    at = at[np.argsort(d.run[rows[at]], kind="stable")]
     domain = d.runs.domain[d.run[rows[at]]]
     codes, first = np.unique(domain.codes, return_index=True)
     bounds = zip(pairs.low[at[first]].tolist(), pairs.high[at[first]].tolist(), strict=True)
@@ -107,7 +106,7 @@ def _entries(environment: Mapping[str, Any] | None) -> Iterator[tuple[str, Rule,
     for vantage, entry in entries.items() if isinstance(entries, Mapping) else ():
         try:
             rule = {Quantity(name): float(width) for name, width in entry["rule"].items()}
-            int(entry["recorded_runs"]), int(entry["planned_runs"]), entry["reached"]
+            int(entry["recorded_runs"]), int(entry["planned_runs"]), int(entry.get("counted_runs", 0)), entry["reached"]
             {one["name"] for one in entry.get("comparisons", ())}
         except (AttributeError, KeyError, TypeError, ValueError):
             continue

@@ -1,17 +1,16 @@
 """How much a campaign may take, and when it ends: `budgets`, `disk`, `until_ci` of its file, and `--stop-when`. Pure.
 
 A vantage point stops before the end of its plan where the intervals are narrow enough, in the steps of
-`core.sequential`: the first measurement run of a domain in which both sides of a comparison have a time. They follow
-from the journal's downloads, so a resumed campaign goes on where it was.
+`core.sequential`: the first measurement run of a domain in which both sides of a comparison have a time. They are taken
+in the order of the plan, and follow from the journal's downloads, so a resumed campaign goes on where it was.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from itertools import groupby
 from typing import Any
 
 from core.domain import Comparison, Download, Failure, Outcome, Role
@@ -176,25 +175,46 @@ def _wrong(what: str, where: str) -> UsageError:
     )
 
 
+_Step = tuple[SpeedUps, str, tuple[float, float], tuple[float, float]]
+"""Where it counts, and the arguments of `SpeedUps.add`."""
+
+
 class Stopping:
     """Whether a vantage point has measured enough: its intervals, after each measurement run.
+
+    A run counts once all before it in the plan are recorded. The plan's order is random, as the intervals need it; that
+    of the records is not, as slots and budgets choose targets by server and network.
 
     Args:
         rule: when they are narrow enough.
         comparisons: those of the campaign; the ones with the role effect count.
-        recorded: its downloads so far, those of a measurement run together.
+        recorded: its measurement runs so far: number and downloads of each.
     """
 
-    def __init__(self, rule: Rule, comparisons: Sequence[Comparison], recorded: Iterable[Download]) -> None:
+    def __init__(
+        self, rule: Rule, comparisons: Sequence[Comparison], recorded: Iterable[tuple[int, Sequence[Download]]]
+    ) -> None:
         self._rule = rule
         effects = [comparison for comparison in comparisons if comparison.role is Role.EFFECT]
         self._comparisons = [(comparison, SpeedUps()) for comparison in effects] if self._rule else []
+        self._counted = 0
+        """How many runs of the plan count."""
+        self._waiting: dict[int, list[_Step]] = {}
         if self._rule:
-            for _, run in groupby(recorded, key=lambda d: (d.iteration, d.domain, d.url)):
-                self.record(list(run))
+            for number, run in recorded:
+                self.record(number, run)
 
-    def record(self, run: Sequence[Download]) -> None:
-        """The downloads of an accepted measurement run."""
+    def record(self, number: int, run: Sequence[Download]) -> None:
+        """An accepted measurement run of that number."""
+        if not self._rule:
+            return
+        self._waiting[number] = list(self._steps(run))
+        while (steps := self._waiting.pop(self._counted, None)) is not None:
+            self._counted += 1
+            for speed_ups, domain, mine, theirs in steps:
+                speed_ups.add(domain, mine, theirs)
+
+    def _steps(self, run: Sequence[Download]) -> Iterator[_Step]:
         by_name = {download.configuration: download for download in run}
         for comparison, speed_ups in self._comparisons:
             config, vs = by_name.get(comparison.config), by_name.get(comparison.vs)
@@ -202,7 +222,7 @@ class Stopping:
                 continue
             mine, theirs = _bounds_s(config, vs), _bounds_s(vs, config)
             if mine is not None and theirs is not None:
-                speed_ups.add(config.domain, mine, theirs)
+                yield speed_ups, config.domain, mine, theirs
 
     @property
     def reached(self) -> bool:
@@ -210,11 +230,13 @@ class Stopping:
         return all_meet(self._rule, (speed_ups for _, speed_ups in self._comparisons))
 
     def state(self) -> dict[str, Any]:
-        """For the journal and `environment.json`: the rule, and each interval; an infinite end is None."""
+        """For the journal and `environment.json`: the rule, how many runs of the plan count, and each interval; an
+        infinite end is None."""
         return {
             "rule": {quantity.value: width for quantity, width in self._rule.items()},
             "alpha": ALPHA,
             "reached": self.reached,
+            "counted_runs": self._counted,
             "comparisons": [
                 {
                     "name": comparison.name,

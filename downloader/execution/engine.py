@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -120,11 +121,13 @@ class Worker:
             gates.append(SlotGate(self.campaign, plan.slots, plan.index(name), clock=clock))
         return gates
 
-    def _earlier(self) -> Iterator[Download]:
-        """The downloads of earlier processes; may take a while. Raises StoppedError when stopped meanwhile."""
-        for download in self.journal.downloads():
+    def _earlier(self) -> Iterator[tuple[int, list[Download]]]:
+        """The runs of earlier processes by number; may take a while. Raises StoppedError when stopped meanwhile."""
+        planned = iter(self._runs.values())
+        for key, run in groupby(self.journal.downloads(), key=lambda d: (d.iteration, (d.domain, d.url))):
             self._poll()
-            yield download
+            # Both are in the order of the plan.
+            yield next(one.number for one in planned if (one.iteration, one.target.key) == key), list(run)
 
     def work(self) -> None:
         """Makes all remaining runs. Returns early when stopped, and as soon as the campaign's `stop_when` is met.
@@ -223,7 +226,7 @@ class Worker:
         with parts.on(Part.JOURNAL):
             self.journal.accept(run.number, downloads, void=disturbed, ended=attempt.ended(), capture=capture)
         # At once: on a full disk what follows may fail, and the run is recorded.
-        self._stopping.record(downloads)
+        self._stopping.record(run.number, downloads)
         self._report.recorded_run(downloads, void=disturbed is not None)
         self._tidy(run, number, attempt, capture, parts)
         self._note_stopping()

@@ -63,7 +63,8 @@ def test_campaign_and_analysis_know_the_time_to_the_same_byte(tmp_path: Path) ->
         )
     ]
     ((row,),) = (one.rows for one in told(tmp_path, downloads))
-    campaign = Stopping({Quantity.MEDIAN: 0.05}, [Comparison.of("WS", "BL")], downloads).state()["comparisons"][0]
+    runs = enumerate(zip(downloads[::2], downloads[1::2], strict=True))
+    campaign = Stopping({Quantity.MEDIAN: 0.05}, [Comparison.of("WS", "BL")], runs).state()["comparisons"][0]
     assert (row.domains, row.median, row.meets) == (40, Interval(2.0, 2.0), True)
     assert (campaign["domains"], campaign["median"], campaign["reached"]) == (40, (2.0, 2.0), True)
     assert campaign["share"] == (row.share.low, row.share.high) and row.share.low > 0.5
@@ -95,8 +96,33 @@ def test_a_plan_that_ended_first(tmp_path: Path) -> None:
     assert not found.early and len(stopping_sentences([found])) == 1
 
 
+def test_only_the_runs_that_counted_are_steps(tmp_path: Path) -> None:
+    """In the order of the plan, whenever they were measured; an older Upshift counted all."""
+    downloads = [download for number in range(30) for download in pair_of(number, started_at=1e9 - number)]
+    for counted, domains in ((18, 18), (0, 0), (None, 30)):
+        entry = {} if counted is None else {"counted_runs": counted}
+        (found,) = told(tmp_path / str(counted), downloads, **entry)
+        assert found.rows[0].domains == domains
+        assert found.rows[0].median.low == (0.0 if domains == 0 else 2.0)
+
+
+def pair_of(number: int, *, started_at: float) -> list[Download]:
+    """A run whose speed-up is 2 in the first 18 of the plan, and 3 in those that follow."""
+    common = {"domain": f"d{number:02}.example", "started_at": started_at}
+    speed = 2.0 if number < 18 else 3.0
+    return [make_download(configuration=name, last_byte_s=t, **common) for name, t in (("BL", 1.0), ("WS", 1 / speed))]
+
+
 @pytest.mark.parametrize(
-    "damage", [{"rule": {"mean": 1}}, {"rule": 5}, {"recorded_runs": "x"}, {"reached": None}, {"comparisons": 1}]
+    "damage",
+    [
+        {"rule": {"mean": 1}},
+        {"rule": 5},
+        {"recorded_runs": "x"},
+        {"counted_runs": "x"},
+        {"reached": None},
+        {"comparisons": 1},
+    ],
 )
 def test_a_damaged_environment_is_no_traceback(tmp_path: Path, damage: dict[str, Any]) -> None:
     found = told(tmp_path, rows(3), **damage)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+import math
+import random
+import statistics
+import threading
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from core.domain import Download
+from core.domain import Download, Target
 from core.errors import UsageError
 from core.sequential import Quantity, SpeedUps
 from downloader.campaign.campaign import Campaign, from_document
 from downloader.campaign.limits import Stopping, parse_rule
-from downloader.campaign.plan import plan_hash
+from downloader.campaign.plan import make_plan, plan_hash
+from downloader.schedule.schedule import Schedule, Turns
+from downloader.schedule.slots import SlotGate, slots_for
 from tests.unit.analysis_factory import make_download
 
 PLAIN: dict[str, Any] = {
@@ -25,7 +32,7 @@ PLAIN: dict[str, Any] = {
 }
 
 
-def stopping_of(plan: Campaign, recorded: Iterable[Download]) -> Stopping:
+def stopping_of(plan: Campaign, recorded: Iterable[tuple[int, Sequence[Download]]]) -> Stopping:
     return Stopping(plan.stop_when, plan.comparisons, recorded)
 
 
@@ -79,7 +86,7 @@ def test_it_stops_as_soon_as_every_effect_is_narrow_enough() -> None:
     stopping = stopping_of(campaign(until_ci=0.05), [])
     steps = 0
     while not stopping.reached:
-        stopping.record(run(steps))
+        stopping.record(steps, run(steps))
         steps += 1
     assert steps == 16
     (told,) = stopping.state()["comparisons"]
@@ -88,22 +95,102 @@ def test_it_stops_as_soon_as_every_effect_is_narrow_enough() -> None:
     assert told == {"name": "WS vs BL", "domains": steps, "reached": True, "median": (2.0, 2.0)}
     noise = stopping_of(campaign(until_ci=0.05), [])
     for number in range(200):
-        noise.record(run(number, ws=0.5 + (number % 10) / 10))
+        noise.record(number, run(number, ws=0.5 + (number % 10) / 10))
     assert not noise.reached
     assert not noise.state()["comparisons"][0]["reached"]
 
 
 def test_what_is_resumed_is_what_was_left() -> None:
-    rows = [download for number in range(40) for download in run(number, ws=0.5 + number / 100)]
+    """Wherever it was left, and in whichever order slots and budgets let runs start."""
+    runs = {number: run(number, ws=0.5 + number / 100) for number in range(40)}
+    order = list(runs)
+    random.Random(1).shuffle(order)
     left = stopping_of(campaign(until_ci=0.05), [])
-    for start in range(0, len(rows), 3):
-        left.record(rows[start : start + 3])
-    resumed = stopping_of(campaign(until_ci=0.05), rows)
-    assert resumed.state() == left.state() and resumed.state()["comparisons"][0]["domains"] == 40
+    for done, number in enumerate(order, 1):
+        left.record(number, runs[number])
+        resumed = stopping_of(campaign(until_ci=0.05), [(n, runs[n]) for n in sorted(order[:done])])
+        assert resumed.state() == left.state()
+        first = next(n for n in itertools.count() if n not in order[:done])
+        assert left.state()["counted_runs"] == left.state()["comparisons"][0]["domains"] == first
+    assert first == 40
 
 
-def steps(rows: list[Download]) -> int:
-    found: int = stopping_of(campaign(until_ci=0.05), rows).state()["comparisons"][0]["domains"]
+def test_a_run_counts_once_all_before_it_are_recorded() -> None:
+    """Also one that stays void, and the first one of iterations that were added."""
+    void, late = run(1, void_reason="emulator_late"), run(0, iteration=2)
+    stopping = stopping_of(campaign(until_ci=0.05), [(0, run(0)), (2, run(2)), (3, run(3)), (4, late)])
+    assert counts(stopping) == (1, 1)
+    stopping.record(1, void)
+    assert counts(stopping) == (5, 3)
+    stopping.record(5, run(1, iteration=2))
+    assert counts(stopping) == (6, 4)
+
+
+def counts(stopping: Stopping) -> tuple[int, int]:
+    """Runs that count, and steps."""
+    state = stopping.state()
+    return state["counted_runs"], state["comparisons"][0]["domains"]
+
+
+SPEED = {True: 1.2, False: 1.0}
+"""Whether a target is at the one server of many -> its speed-up, typically."""
+
+
+def early_stop(targets: Sequence[Target], seed: int) -> tuple[bool, bool]:
+    """Whether a vantage point of two, with slots, stopped early, and whether its interval has the list's median."""
+    plan = campaign(until_ci=0.05, slot_s=1800, seed=seed, vantage_points=["MUC", "SFO"])
+    chance, slots = random.Random(seed), slots_for(plan, targets, 2)
+    assert slots is not None
+    spread = {t.key: math.exp(chance.gauss(0.0, 0.08)) * SPEED[t.server_ip == ONE_SERVER] for t in targets}
+    now = [1800.0 * chance.randrange(1000) + 1.0]
+
+    def sleep(_: float) -> None:
+        now[0] += 60.0
+
+    runs = make_plan(plan, targets, vantage="MUC", index=seed % 2, vantage_points=2)
+    schedule = Schedule(
+        runs,
+        turns=Turns(),
+        gates=[SlotGate(plan, slots, seed % 2)],
+        stop=threading.Event(),
+        tell=lambda *_: None,
+        clock=lambda: now[0],
+        sleep=sleep,
+    )
+    stopping = stopping_of(plan, [])
+    while not stopping.reached and (one := schedule.next()) is not None:
+        now[0] += 5.0
+        times = {"BL": 1.0, "WS": 1.0 / spread[one.target.key]}
+        common = {"domain": one.target.domain, "treatment_ok": None}
+        stopping.record(one.number, [make_download(configuration=n, last_byte_s=t, **common) for n, t in times.items()])
+        schedule.give_back(one, again=False)
+    low, high = stopping.state()["comparisons"][0]["median"]
+    return schedule.left, low <= statistics.median(spread.values()) <= high
+
+
+ONE_SERVER = "198.51.100.1"
+
+
+def test_slots_leave_the_intervals_valid() -> None:
+    """A slot has one class of targets, and all of one server are in one class: what is measured first is no sample of
+    the list. In the order of time most intervals missed the list's median."""
+    targets = [
+        Target(
+            domain=f"d{number}.example",
+            url=f"https://d{number}.example/f",
+            provider="cdn",
+            size_bytes=2_000_000,
+            server_ip=ONE_SERVER if number < 300 else f"10.0.{number // 250}.{number % 250}",
+        )
+        for number in range(1000)
+    ]
+    found = [early_stop(targets, seed) for seed in range(12)]
+    assert all(early for early, _ in found)
+    assert sum(not holds for _, holds in found) <= 2, "5 % and three standard deviations"
+
+
+def steps(*runs: list[Download]) -> int:
+    found: int = stopping_of(campaign(until_ci=0.05), enumerate(runs)).state()["comparisons"][0]["domains"]
     return found
 
 
@@ -111,9 +198,9 @@ def test_only_the_first_run_of_a_domain_with_both_times_is_a_step() -> None:
     failed = run(1, outcome="failed", failure="tls_error")
     void = run(1, void_reason="emulator_late")
     assert steps(failed) == steps(void) == 0
-    assert steps([*failed, *run(1, iteration=2), *run(1, iteration=3)]) == 1
+    assert steps(failed, run(1, iteration=2), run(1, iteration=3)) == 1
     late = run(2, outcome="censored", failure="time_budget", budget_s=10.0)
-    assert steps([*run(1), *late]) == 2
+    assert steps(run(1), late) == 2
 
 
 def test_without_a_rule_nothing_is_read() -> None:
@@ -122,7 +209,7 @@ def test_without_a_rule_nothing_is_read() -> None:
         yield
 
     stopping = stopping_of(campaign(), never())
-    stopping.record(run(1))
+    stopping.record(1, run(1))
     assert not stopping.reached and stopping.state()["rule"] == {}
 
 

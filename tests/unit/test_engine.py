@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,19 +15,21 @@ from typing import Any, ClassVar
 import pytest
 
 from core.domain import Disturbance, Download, Outcome, Target
+from core.errors import PlaceError
 from core.reach import parse_prefixes
 from downloader.campaign.expected import IN_FLIGHT_BYTES, download_bytes, with_overhead
 from downloader.campaign.limits import Disk
 from downloader.campaign.plan import PlannedRun
 from downloader.client import ClientResult
 from downloader.control.reporter import PATIENCE_S, Reporter, VantageReport
-from downloader.execution import attempt, capture, engine
-from downloader.execution.calls import Resolution
+from downloader.execution import attempt, calls, capture, engine
+from downloader.execution.calls import RESOLVE, Reply, Resolution
 from downloader.execution.capture import Capture, Captured, part_names
 from downloader.execution.engine import Session, Worker
 from downloader.execution.journal import Ended, Journal
 from downloader.limits.captures import CaptureStore, CaptureTable
 from downloader.limits.disk import FolderDisk
+from downloader.programs import resolve
 from downloader.schedule.schedule import Turns
 from downloader.schedule.slots import share
 from tests.campaigns import Silent
@@ -124,6 +127,17 @@ def test_a_run_that_the_journal_has_is_told_though_what_follows_fails(
     assert bench.report.counts == counts
 
 
+def test_runs_of_earlier_processes_have_their_numbers(bench: Bench) -> None:
+    """Also where one before them waits, for its slot or its budget."""
+    made = {}
+    for number in (2, 1):
+        run = bench.worker._runs[number]
+        made[number] = [download(run, place) for place in range(len(run.configurations))]
+        bench.journal.begin(number)
+        bench.journal.accept(number, made[number])
+        assert list(bench.worker._earlier()) == sorted(made.items())
+
+
 def test_an_attempt_whose_end_could_not_be_journalled_is_settled_once_there_is_room(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +224,27 @@ def test_a_body_proves_an_empty_capture_wrong(bench: Bench, monkeypatch: pytest.
     bodies = 1_000_000 * len(bench.worker.campaign.of(TARGETS[0]))
     entries = list(bench.journal.spent.entries())
     assert len(entries) == len(TARGETS) and all(entry.ip_bytes > bodies and not entry.settled for entry in entries)
+
+
+def test_a_lost_network_is_no_fault_of_the_domains(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The campaign ends, to be run again: all runs that were left were recorded as `dns_error`, in a moment."""
+    capturing(monkeypatch, packets=1)
+    monkeypatch.setattr(FolderDisk, "is_short", False)
+    monkeypatch.setattr(resolve, "_DNS_PORT", 0)  # which the kernel refuses, as without a route
+    ours = {"family": "ipv4", "nameservers": ["127.0.0.1"], "timeout_s": 1.0, "allowed": resolve.ANYWHERE}
+    document = json.dumps(resolve.resolve("d0.example", **ours))  # type: ignore[arg-type]
+    lost = calls.Caller(bench.worker.place, [], lambda: None)
+    program = SimpleNamespace(ask=lambda *_, **__: Reply(returncode=0, stdout=document, stderr=""))
+    lost._warm = {RESOLVE: program}  # type: ignore[dict-item]
+    monkeypatch.setattr(engine, "Caller", lambda *_: contextlib.nullcontext(lost))
+    with pytest.raises(PlaceError, match=r"no name server can be reached from A; check the network") as caught:
+        bench.worker.work()
+    counts = bench.journal.counts()
+    assert caught.value.exit_code == 75 and counts.recorded == 0
+    monkeypatch.setattr(engine, "Caller", lambda *_: contextlib.nullcontext(Caller()))
+    bench.worker.work()
+    counts = bench.journal.counts()
+    assert counts.ok == counts.planned == counts.recorded
 
 
 def test_a_look_through_many_captures_gives_signs_of_life(
