@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
@@ -45,17 +45,22 @@ def draw(name: str, rng: np.random.Generator, domains: int, iterations: int) -> 
     return DISTRIBUTIONS[name](rng, (domains, 1)) + NOISE[name] * runs
 
 
-def as_pairs(logs: Floats, splits: Mapping[SplitBy, Ints] | None = None) -> tuple[Pairs, PlannedPairs]:
+def as_pairs(
+    logs: Floats, splits: Mapping[SplitBy, Ints] | None = None, described: Collection[SplitBy] = ()
+) -> tuple[Pairs, PlannedPairs]:
     """Pairs of these log speed-ups, domains x iterations, none of which failed.
 
     Args:
         splits: the part of each, domains x iterations.
+        described: those that are not tested.
     """
     domains, iterations = logs.shape
     speedups = np.exp(logs).ravel()
     domain = np.repeat(np.arange(domains), iterations)
     parts = {by: Texts(codes.ravel(), PARTS[by]) for by, codes in (splits or {}).items()}
-    pairs = Pairs(low=speedups, high=speedups, domain=domain, domains=domains, splits=parts)
+    pairs = Pairs(
+        low=speedups, high=speedups, domain=domain, domains=domains, splits=parts, described=frozenset(described)
+    )
     none = np.zeros(len(speedups), dtype=np.int64)
     return pairs, PlannedPairs(pairs=pairs, config_failed=none, vs_failed=none)
 
@@ -79,6 +84,7 @@ def campaign(
     only: int | None = None,
     others: float = 1.0,
     lossy: float = 1.0,
+    luck: tuple[float, float] | None = None,
 ) -> list[SpeedupRow]:
     """Table 2 of the paper's comparisons: every download's time has log-normal noise of this standard deviation.
 
@@ -90,6 +96,8 @@ def campaign(
         only: index of the limiter whose domains alone gain that; None: all do.
         others: the speed-up of the other domains, by the same configurations.
         lossy: factor of the noise where congestion limits.
+        luck: probability of a loss, which makes a download so many times as slow, and its limiter congestion; the
+            limiter of a row is then that of the reference's twin (`analysis.measures.pairs`).
     """
     limiter, provider = rng.choice(3, domains, p=(0.3, 0.4, 0.3)), rng.choice(6, domains)
     gains = np.zeros((domains, len(ANRW)))
@@ -97,6 +105,10 @@ def campaign(
         gains[:, ANRW.index(name)] = np.where((only is None) | (limiter == only), np.log(speedup), np.log(others))
     spread = noise * np.where(limiter == 2, lossy, 1.0)[:, None, None]
     logs = spread * rng.normal(size=(domains, iterations, len(ANRW))) - gains[:, None, :]
+    lost = np.zeros(logs.shape, dtype=np.bool_)
+    if luck is not None:
+        lost = rng.random(logs.shape) < luck[0]
+        logs = logs + np.log(luck[1]) * lost
     shape = (domains, iterations)
     splits = {
         SplitBy.LIMITER: np.broadcast_to(limiter[:, None], shape),
@@ -107,5 +119,9 @@ def campaign(
     for comparison in COMPARISONS:
         if comparison.role is not Role.CACHE:
             config, vs = ANRW.index(comparison.config), ANRW.index(comparison.vs)
-            rows.append(row_of(*as_pairs(logs[:, :, vs] - logs[:, :, config], splits), comparison))
+            twin = {"BL": ANRW.index("BL2"), "BL2": ANRW.index("BL")}.get(comparison.vs, vs)
+            own = {SplitBy.LIMITER} if luck is not None and twin in (config, vs) else set()
+            if luck is not None:
+                splits[SplitBy.LIMITER] = np.where(lost[:, :, twin], 2, 1)
+            rows.append(row_of(*as_pairs(logs[:, :, vs] - logs[:, :, config], splits, own), comparison))
     return judge(rows)

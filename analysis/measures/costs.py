@@ -15,7 +15,7 @@ from analysis.measures.dataset import Dataset, finite
 from analysis.measures.pairs import Samples
 from analysis.measures.rows import Metric, SplitBy
 from analysis.measures.selection import DEFAULT, Selection, runs_without_hits
-from core.domain import Dose, Failure, Outcome, Role, Transport
+from core.domain import Comparison, Dose, Failure, Outcome, Role, Transport
 from core.errors import UsageError
 
 THROUGHPUT_KPI = "mean_throughput"
@@ -63,6 +63,7 @@ def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT)
         larger={"AS": d.asn[order], "vantage": d.runs.vantage[by_domain][run]},
         at_byte=(d.outcome.are(Outcome.CENSORED) & d.failure.are(Failure.BYTE_BUDGET) & (metric is Metric.TIME))[order],
         splits={SplitBy.LIMITER: limiter, SplitBy.PROVIDER: d.provider},
+        twins={one: other for c in dataset.design.comparisons if c.role is Role.NOISE_FLOOR for one, other in _ways(c)},
         acted={sides: flags[by_domain] for sides, flags in acted.items()},
         durations=_durations(dataset),
         quic=frozenset(d.configuration[d.transport.are(Transport.QUIC)].present()),
@@ -70,6 +71,10 @@ def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT)
         client=d.client,
         starved=d.starved == 1,
     )
+
+
+def _ways(comparison: Comparison) -> tuple[tuple[str, str], tuple[str, str]]:
+    return (comparison.config, comparison.vs), (comparison.vs, comparison.config)
 
 
 def _durations(dataset: Dataset) -> dict[str, npt.NDArray[np.float32]]:

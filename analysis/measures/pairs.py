@@ -47,6 +47,8 @@ class Samples:
     """Whether the byte budget ended it, for the metric `time`; `low` is then its cost up to that byte."""
     splits: Mapping[SplitBy, Texts] = field(default_factory=dict)
     """What the runs are split by, of which it is the reference; this and `durations` by index in the dataset."""
+    twins: Mapping[str, str] = field(default_factory=dict)
+    """Configuration -> its partner in a noise floor, which is the same in all but the name."""
     acted: Mapping[tuple[str, str], Texts] = field(default_factory=dict)
     """(configuration, reference) -> per run whether one of the options in which they differ took effect."""
     durations: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
@@ -125,6 +127,11 @@ class Pairs:
     """Larger clusters, e.g. `AS` -> index of each pair's; without those that are unknown for some pair."""
     splits: Mapping[SplitBy, Texts] = field(default_factory=dict)
     """The part of each pair."""
+    limited: str | None = None
+    """Whose download tells the part by limiter."""
+    described: frozenset[SplitBy] = frozenset()
+    """Splits by what one of the pair's own downloads met: the luck that slowed it tells its part, too, so they would
+    differ without any effect. They are not tested."""
     durations: Mapping[str, Floats] = field(default_factory=dict)
     """`handshake` and `transfer` -> speed-up of each pair, NaN where unknown; only where TCP and QUIC are compared."""
     starved: int = 0
@@ -157,6 +164,12 @@ def pair(samples: Samples, config: str, vs: str, *, runs: Mask | None = None) ->
     pairs = _pairs(samples, samples.domain.codes[sides.runs[treated]], sides.config[treated], sides.vs[treated])
     reference, larger = samples.download[pairs.vs], dict(_larger(samples, pairs.config))
     splits = {by: texts[reference] for by, texts in samples.splits.items()}
+    limited = samples.twins.get(vs, vs)
+    if limited == config:
+        limited = vs
+    elif limited != vs and SplitBy.LIMITER in splits:
+        splits[SplitBy.LIMITER] = _of_other(samples, limited, sides.runs[treated])
+    described = {SplitBy.DOSE} if limited != vs else {SplitBy.DOSE, SplitBy.LIMITER}
     if "vantage" in larger:
         splits[SplitBy.VANTAGE] = samples.larger["vantage"][pairs.config]
     if (config, vs) in samples.acted:
@@ -173,9 +186,17 @@ def pair(samples: Samples, config: str, vs: str, *, runs: Mask | None = None) ->
         excluded={reason: int(number) for reason, number in named if number},
         larger=larger,
         splits=splits,
+        limited=limited,
+        described=frozenset(described),
         durations=durations,
         starved=_starved(samples, pairs),
     )
+
+
+def _of_other(samples: Samples, configuration: str, runs: Ints) -> Texts:
+    """What limited the download of a configuration in each of these runs; unknown where it has none."""
+    texts, rows = samples.splits[SplitBy.LIMITER], samples.rows_of(configuration)[runs]
+    return Texts(np.where(rows >= 0, texts.codes[samples.download[rows]], -1), texts.names)
 
 
 def _starved(samples: Samples, pairs: Pairs) -> int:

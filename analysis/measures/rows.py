@@ -79,9 +79,9 @@ class SplitBy(StrEnum):
     """What the runs of a comparison are split by, to tell who gains. The vocabulary is closed."""
 
     LIMITER = "limiter"
-    """What limited the reference's download (`Limiter`)."""
+    """What limited the download (`Limiter`) of the reference's twin, its partner in a noise floor, in the same run."""
     DOSE = "dose"
-    """Whether one of the options took effect."""
+    """Whether one of the options took effect; described and not tested."""
     PROVIDER = "provider"
     VANTAGE = "vantage"
 
@@ -141,7 +141,7 @@ class Median:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Typical:
     """The typical speed-up: Hodges and Lehmann's estimate, which belongs to the signed-rank test, from the medians of
-    domains; where providers are the unit, the mean of their medians (log scale).
+    domains; where providers are the unit, the mean of the estimates of each (log scale).
     """
 
     least: float | None
@@ -185,9 +185,12 @@ class Split:
 
     by: SplitBy
     p: float | None
-    """Do the effects differ between the parts? None with fewer than two parts of `LEAST_PART` domains."""
+    """Do the effects differ between the parts? None with fewer than two parts of `LEAST_PART` domains, and where a
+    download of the pair itself tells the part: its luck, which is in the pair, would look like an effect."""
     parts: tuple[SplitPart, ...]
     """The one with most runs first."""
+    of: str | None = None
+    """By limiter: whose download was limited, the reference's twin, or without one the reference (not tested then)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,8 +201,8 @@ class LargerClusters:
     p: float
     """Signed-rank test with these clusters (Datta and Satten)."""
     low: float | None
-    """95 % interval of the mean of the clusters' medians (log scale); None with fewer than three clusters, and where
-    one of these medians is only a bound."""
+    """95 % interval of the mean of the clusters' typical speed-ups (log scale); None with fewer than three clusters,
+    and where one has no bound on a side."""
     high: float | None
 
 

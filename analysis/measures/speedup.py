@@ -32,7 +32,7 @@ from analysis.measures.rows import (
     Typical,
     Unit,
 )
-from analysis.measures.splits import LogSpeedups, SplitParts, by_cluster, splits_of
+from analysis.measures.splits import LogSpeedups, SplitParts, by_cluster, splits_of, typical_of_clusters
 from analysis.measures.statistics.intervals import (
     EQUIVALENCE_CONFIDENCE,
     LEAST_CLUSTERS,
@@ -76,7 +76,10 @@ def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group
     return SpeedupRow(
         **summary,
         typical=_typical_of_units(low, high, cells.get(SplitBy.PROVIDER)),
-        splits=splits_of(cells),
+        splits=tuple(
+            dataclasses.replace(split, of=pairs.limited) if split.by is SplitBy.LIMITER else split
+            for split in splits_of(cells, described=pairs.described)
+        ),
         p_wilcoxon=p_wilcoxon if n else None,
         p_clusters=signed_rank(logs.low, logs.high, pairs.domain) if n else None,
         p_sign=sign_test(low, high) if n else None,
@@ -236,17 +239,19 @@ def _typical_of_units(low: Floats, high: Floats, providers: SplitParts | None) -
     if providers is None or len(low) < MINIMUM_DOMAINS:
         return of_domains
     values, groups = providers.of_parts(2)
-    if groups.max(initial=-1) + 1 < LEAST_CLUSTERS:
+    clusters = int(groups.max(initial=-1)) + 1
+    if clusters < 2:
         return of_domains
     p = kruskal_wallis(values, groups)
-    interval = _mean_of_clusters(*providers.medians) if p < PROVIDERS_DIFFER else None
+    is_unit = p < PROVIDERS_DIFFER and clusters >= LEAST_CLUSTERS
+    interval = _mean_of_clusters(*providers.typical) if is_unit else None
     if interval is None:
         return dataclasses.replace(of_domains, p_providers=p)
-    mean, first, last = (math.exp(end) for end in (sum(interval) / 2, *interval))
+    least, most, first, last = map(math.exp, interval)
     ends = [end for end in (of_domains.least, of_domains.most) if end and math.isfinite(end)]
     return Typical(
-        least=mean,
-        most=mean,
+        least=least,
+        most=most,
         low=first,
         high=last,
         unit=Unit.PROVIDER,
@@ -256,12 +261,17 @@ def _typical_of_units(low: Floats, high: Floats, providers: SplitParts | None) -
     )
 
 
-def _mean_of_clusters(low: Floats, high: Floats) -> tuple[float, float] | None:
-    """The interval of the mean of the clusters' medians, from their bounds; None where one of them is only a bound.
+def _mean_of_clusters(low: Floats, high: Floats) -> tuple[float, float, float, float] | None:
+    """The mean of what is typical in each cluster, least and most by its bounds, and the ends of its interval; None
+    where one has no bound on a side.
 
-    Single pairs and domains may be bounds: one that is far from its cluster's median does not move it.
+    It is what `_typical` estimates over domains, so that both speak of the same: the mean of medians would be another
+    quantity where some domains gain and others do not.
     """
-    return few_clusters_interval(low) if np.array_equal(low, high) else None
+    least, most = few_clusters_interval(low), few_clusters_interval(high)
+    if least is None or most is None:
+        return None
+    return sum(least) / 2, sum(most) / 2, min(least[0], most[0]), max(least[1], most[1])
 
 
 def _larger(medians: tuple[Floats, Floats, Ints]) -> LargerClusters:
@@ -271,12 +281,12 @@ def _larger(medians: tuple[Floats, Floats, Ints]) -> LargerClusters:
     """
     low, high, cluster = medians
     count = int(cluster.max()) + 1 if len(cluster) else 0
-    alone = _mean_of_clusters(*(cluster_medians(side, cluster, count) for side in (low, high)))
+    alone = _mean_of_clusters(*typical_of_clusters(low, high, cluster, count))
     return LargerClusters(
         clusters=count,
         p=signed_rank(low, high, cluster),
-        low=None if alone is None else math.exp(alone[0]),
-        high=None if alone is None else math.exp(alone[1]),
+        low=None if alone is None else math.exp(alone[2]),
+        high=None if alone is None else math.exp(alone[3]),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,6 +59,15 @@ def by_cluster(
     return *logs.medians((np.cumsum(is_present) - 1)[key], len(parts)), parts % count
 
 
+def typical_of_clusters(low: Floats, high: Floats, clusters: Ints, count: int) -> tuple[Floats, Floats]:
+    """Lower and upper bounds of the Hodges-Lehmann estimate of each cluster, from those of its domains' medians."""
+    order = np.argsort(clusters, kind="stable")
+    ends = np.cumsum(np.bincount(clusters, minlength=count))[:-1]
+    members = np.split(order, ends)
+    bounds = np.array([hodges_lehmann(low[own], high[own])[:2] for own in members]).reshape(count, 2)
+    return bounds[:, 0], bounds[:, 1]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitParts:
     """A row split into parts: the medians of the domains in each."""
@@ -98,6 +107,11 @@ class SplitParts:
         number = np.cumsum(is_large) - 1
         return np.clip(0.0, self.low[chosen], self.high[chosen]), number[self.part[chosen]]
 
+    @property
+    def typical(self) -> tuple[Floats, Floats]:
+        """Lower and upper bounds of the typical value of each part."""
+        return typical_of_clusters(self.low, self.high, self.part, len(self.names))
+
     def split(self, by: SplitBy, p: float | None, *, sure: bool) -> Split:
         """The parts, the one with most runs first.
 
@@ -124,12 +138,16 @@ class SplitParts:
         return Split(by=by, p=p, parts=tuple(parts))
 
 
-def splits_of(cells: Mapping[SplitBy, SplitParts]) -> tuple[Split, ...]:
-    """The splits of a row. SplitParts have intervals only where the splits, taken together, speak for a difference."""
+def splits_of(cells: Mapping[SplitBy, SplitParts], *, described: Collection[SplitBy] = ()) -> tuple[Split, ...]:
+    """The splits of a row. SplitParts have intervals only where the splits, taken together, speak for a difference.
+
+    Args:
+        described: not tested.
+    """
     tested = {}
     for by, one in cells.items():
         values, groups = one.of_parts(LEAST_PART)
-        tested[by] = differ(values, groups) if groups.max(initial=0) > 0 else None
+        tested[by] = differ(values, groups) if by not in described and groups.max(initial=0) > 0 else None
     tests = sum(p is not None for p in tested.values())
     return tuple(
         one.split(by, p, sure=p is not None and p * tests < SIGNIFICANCE)

@@ -56,10 +56,10 @@ def findings(rows: Sequence[SpeedupRow], doses: Sequence[DoseRow] = ()) -> list[
         is_busy = row.verdict is Verdict.HOST_BUSY
         limited = [split for split in row.splits if _tells_why(row, split)]
         parts = [_split_sentence(row, row.split)] if row.split is not None else []
-        differ = [_split_sentence(row, split) for split in limited if _differs(split)]
+        differ = [_split_sentence(row, split) for split in limited if _differs(row, split)]
         why = _busy_sentence(row) if is_busy else " ".join(parts + differ)
         parts += [_split_sentence(row, split) for split in limited]
-        parts += [_dose_sentence(dose) for dose in doses if dose.comparison == row.comparison and not _is_dose(row)]
+        parts += [_dose_sentence(dose) for dose in doses if dose.comparison == row.comparison]
         parts += [_unit_sentence(row)]
         adds = " ".join(part for part in parts if part)
         own = floors_of(row, [floor for floor in floors if floor.group == row.group])
@@ -118,7 +118,7 @@ def _busy_sentence(row: SpeedupRow) -> str:
 
 
 def _reason(row: SpeedupRow, split: Split) -> str:
-    return render.SPLIT_WORDS[split.by].replace("the reference", row.comparison.vs)
+    return render.SPLIT_WORDS[split.by].replace("the reference", split.of or row.comparison.vs)
 
 
 def _amount(domains: int, runs: int) -> str:
@@ -154,26 +154,22 @@ def _tells_why(row: SpeedupRow, split: Split) -> bool:
     return split.by is SplitBy.LIMITER and len(split.parts) > 1 and (row.split is None or row.split.by is not split.by)
 
 
-def _differs(split: Split) -> bool:
+def _differs(row: SpeedupRow, split: Split) -> bool:
     """Whether its parts differ for certain, or their medians by a tenth: a path where window scaling overflows a short
     queue may hide from the test that it helps on the others."""
     medians = [part.median.value for part in split.parts if part.median.value is not None]
     is_far = len(medians) > 1 and max(medians) > _FAR * min(medians)
-    return is_far or (split.p is not None and split.p < SIGNIFICANCE)
-
-
-def _is_dose(row: SpeedupRow) -> bool:
-    return row.split is not None and row.split.by is SplitBy.DOSE
+    return (is_far and split.of != row.comparison.vs) or (split.p is not None and split.p < SIGNIFICANCE)
 
 
 def _split_sentence(row: SpeedupRow, split: Split) -> str:
-    words = {"acted": "in effect", "idle": "without effect"} if split.by is SplitBy.DOSE else {}
     parts = [
-        f"{words.get(part.name, part.name.replace('_', ' '))} {render.median_text(part.median)} "
-        f"({_amount(part.domains, part.n)})"
+        f"{part.name.replace('_', ' ')} {render.median_text(part.median)} ({_amount(part.domains, part.n)})"
         for part in split.parts
     ]
-    return f"Median by {_reason(row, split)}: {', '.join(parts)}."
+    sentence = f"Median by {_reason(row, split)}: {', '.join(parts)}."
+    is_own = split.of == row.comparison.vs
+    return f"{sentence} Not tested: what slowed {split.of} by chance tells the parts, too." if is_own else sentence
 
 
 def _unit_sentence(row: SpeedupRow) -> str:
@@ -187,8 +183,8 @@ def _unit_sentence(row: SpeedupRow) -> str:
     sentences = []
     if p is not None and p < PROVIDERS_DIFFER:
         sentences.append(
-            f"{differ}, but only a bound of a provider's median is known, so the typical speed-up and its interval "
-            "count each domain once, and the interval may be too narrow."
+            f"{differ}, but fewer than three have several domains, or one's speed-up has no bound, so the "
+            "typical speed-up and its interval count each domain once, and the interval may be too narrow."
         )
     providers = next((split.parts for split in row.splits if split.by is SplitBy.PROVIDER), ())
     largest = max(providers, key=lambda part: part.domains, default=None)

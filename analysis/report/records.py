@@ -57,7 +57,7 @@ LIMITERS_CSV = ("configuration", "provider", "n", "missing", *Limiter, *(f"{name
 """Columns of limiters.csv: shares of the downloads, then of the time."""
 
 SPLITS_CSV = (
-    *("comparison", "by", "p", "part", "n", "domains"),
+    *("comparison", "by", "of", "p", "part", "n", "domains"),
     *("median", "median_least", "median_most", "sure_low", "sure_high"),
 )
 """Columns of splits.csv: a line for each part of each row; `sure` is the 99 % interval of its typical speed-up."""
@@ -165,7 +165,7 @@ def _splits(row: SpeedupRow) -> Iterator[dict[str, Any]]:
     for split in row.splits:
         for part in split.parts:
             yield (
-                {"comparison": row.comparison.name, "by": split.by.value, "p": split.p}
+                {"comparison": row.comparison.name, "by": split.by.value, "of": split.of, "p": split.p}
                 | {"part": part.name, "n": part.n, "domains": part.domains, "median": part.median.value}
                 | {"median_least": part.median.least, "median_most": part.median.most}
                 | dict(zip(("sure_low", "sure_high"), part.sure or (None, None), strict=True))

@@ -70,7 +70,8 @@ def median_text(median: Median | Typical) -> str:
         return "–"
     if math.isinf(median.most):
         return f">{median.least:.2f}" if median.least else "?"
-    return f"{median.least:.2f}…{median.most:.2f}" if median.least else f"<{median.most:.2f}"
+    least, most = f"{median.least:.2f}", f"{median.most:.2f}"
+    return (least if least == most else f"{least}…{most}") if median.least else f"<{most}"
 
 
 def median_interval(median: Median | Typical) -> str:
@@ -232,14 +233,15 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 def by_limiter_cells(rows: Sequence[SpeedupRow]) -> Cells:
-    """Heading and rows: the median speed-up of the runs in which the same limited the reference, and their number."""
+    """Heading and rows: the median speed-up of the runs in which the same limited the reference's twin (without one
+    the reference itself), and their number."""
     splits = [(row, split) for row in rows for split in row.splits if split.by is SplitBy.LIMITER and row.verdict]
     present = {part.name for _, split in splits for part in split.parts}
     shown = [name for name in Limiter if name in present]
-    cells = [["comparison", "reference", *(name.value.replace("_", " ") for name in shown)]]
+    cells = [["comparison", "limited", *(name.value.replace("_", " ") for name in shown)]]
     for row, split in splits:
         parts = {part.name: f"{median_text(part.median)} ({part.n})" for part in split.parts}
-        cells.append([row.comparison.name, row.comparison.vs, *(parts.get(name, "–") for name in shown)])
+        cells.append([row.comparison.name, split.of or row.comparison.vs, *(parts.get(name, "–") for name in shown)])
     return cells if shown else []
 
 

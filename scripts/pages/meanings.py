@@ -100,9 +100,10 @@ SPLITS_HEAD = (
 
 SPLITS_MEANINGS = {
     "comparison": "Name of the comparison.",
-    "by": "`limiter` (what limited the reference), `dose` (acted: an option took effect), `provider`, `vantage`.",
+    "by": "`limiter`, `dose` (acted: an option took effect), `provider`, `vantage`.",
+    "of": "By limiter, whose download was limited: the reference's twin in a noise floor, without one the reference.",
     "p": "Do the effects differ between the parts? The larger p of Kruskal and Wallis's test and of Welch's on ranks; "
-    "empty with fewer than two parts of 6 domains.",
+    "empty with fewer than two parts of 6 domains, by dose, and where a download of the pair itself tells the part.",
     "part": "Name of the part.",
     "n": "Pairs in it.",
     "domains": "Domains that have a pair in it.",

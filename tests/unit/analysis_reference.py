@@ -21,7 +21,7 @@ from analysis.measures.tables import ConfigurationRow, Table1Row, provider_rank,
 from analysis.measures.verdicts import judge
 from core.domain import CacheState, Comparison, Dose, Download, Failure, IdentityFlag, Outcome, VoidReason
 from core.sequential import SpeedUps
-from tests.unit.samples import Sample, ratio, slow_pair
+from tests.unit.samples import Sample, ratio, slow_pair, twins_of
 
 
 def ceiling_of(dataset: Dataset, record: Record) -> Ceiling:
@@ -40,6 +40,7 @@ def records_of(dataset: Dataset) -> list[Record]:
 def table2(dataset: Dataset, *, metric: Metric, by: Grouping | None, selection: Selection) -> list[SpeedupRow]:
     found = samples(records_of(dataset), metric=metric, by=by, selection=selection)
     names = {sample.group for sample in found}
+    twins = twins_of(dataset.design.comparisons)
     ranks: Mapping[Grouping | None, Any] = {Grouping.ITERATION: int, Grouping.PROVIDER: provider_rank}
     rows = []
     for group in sorted(names, key=ranks.get(by)):
@@ -47,7 +48,7 @@ def table2(dataset: Dataset, *, metric: Metric, by: Grouping | None, selection: 
         present = {sample.configuration for sample in members}
         rows += [
             row_of(
-                *slow_pair(members, comparison.config, comparison.vs, acted(dataset, comparison)),
+                *slow_pair(members, comparison.config, comparison.vs, acted(dataset, comparison), twins),
                 comparison,
                 group=group,
             )
@@ -425,18 +426,22 @@ def _limiter_row(configuration: str, provider: str, records: Sequence[Record]) -
     )
 
 
-def steps(data: Dataset, comparison: Comparison, vantage: str, *, folder: int, unproven: bool) -> SpeedUps:
-    """The speed-ups of a comparison, one step per domain, in the order of time."""
-    sides: dict[object, dict[str, tuple[int, Download]]] = {}
-    for row, record in enumerate(data.records):
+def steps(
+    data: Dataset, comparison: Comparison, vantage: str, *, folder: int, unproven: bool, counted: int
+) -> SpeedUps:
+    """The speed-ups of a comparison, one step per domain, of so many runs, in the order of the plan."""
+    runs: dict[int, dict[str, Download]] = {}
+    for record in data.records:
         d = record.download
-        if (record.folder, d.vantage) == (folder, vantage) and is_accepted(d, unproven=unproven) and d.time_bounds_s:
-            sides.setdefault(record.run, {})[d.configuration] = (row, d)
-    pairs = [run for run in sides.values() if comparison.config in run and comparison.vs in run]
+        if (record.folder, d.vantage) == (folder, vantage):
+            assert d.run is not None
+            runs.setdefault(d.run, {})[d.configuration] = d
     found: dict[str, tuple[float, float]] = {}
-    for run in sorted(pairs, key=lambda run: (run[comparison.config][1].started_at, run[comparison.config][0])):
-        config, vs = (_sample_of_time(run[name][1]) for name in (comparison.config, comparison.vs))
-        found.setdefault(config.domain, ratio(config, vs))
+    for number in sorted(runs)[:counted]:
+        sides = [runs[number].get(name) for name in (comparison.config, comparison.vs)]
+        if all(d is not None and is_accepted(d, unproven=unproven) and d.time_bounds_s for d in sides):
+            config, vs = (_sample_of_time(d) for d in sides if d is not None)
+            found.setdefault(config.domain, ratio(config, vs))
     return SpeedUps.of(found)
 
 

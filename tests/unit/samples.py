@@ -15,7 +15,7 @@ from analysis.measures import speedup
 from analysis.measures.columns import Ints, Texts
 from analysis.measures.pairs import Pairs, PlannedPairs, Samples, pair, pair_planned
 from analysis.measures.rows import SpeedupRow, SplitBy
-from core.domain import Comparison
+from core.domain import Comparison, Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,13 @@ def texts(values: Sequence[str | None]) -> Texts:
     return Texts(np.array([-1 if v is None else names.index(v) for v in values], dtype=np.int64), names)
 
 
-def table(samples: Iterable[Sample]) -> Samples:
+def twins_of(comparisons: Iterable[Comparison]) -> dict[str, str]:
+    """Configuration -> its partner in a noise floor."""
+    floors = [(c.config, c.vs) for c in comparisons if c.role is Role.NOISE_FLOOR]
+    return dict(floors) | {vs: config for config, vs in floors}
+
+
+def table(samples: Iterable[Sample], comparisons: Iterable[Comparison] = ()) -> Samples:
     """The samples as columns; runs are numbered in order of appearance."""
     rows = list(samples)
     domains: dict[Hashable, str] = {}
@@ -75,6 +81,7 @@ def table(samples: Iterable[Sample]) -> Samples:
         larger={name: texts([row.larger[name] for row in rows]) for name in names},
         at_byte=np.array([row.at_byte for row in rows], dtype=np.bool_),
         splits={by: texts([row.splits[by] for row in rows]) for by in (rows[0].splits if rows else ())},
+        twins=twins_of(comparisons),
     )
 
 
@@ -88,17 +95,25 @@ def speedup_row(samples: Iterable[Sample], comparison: Comparison) -> SpeedupRow
 
 def table2(samples: Iterable[Sample], comparisons: Sequence[Comparison]) -> list[SpeedupRow]:
     """All rows, of one group."""
-    return speedup.speedup_rows({"": table(samples)}, comparisons)
+    return speedup.speedup_rows({"": table(samples, comparisons)}, comparisons)
 
 
 def slow_pair(
-    samples: Iterable[Sample], config: str, vs: str, acted: Mapping[Hashable, bool | None] | None = None
+    samples: Iterable[Sample],
+    config: str,
+    vs: str,
+    acted: Mapping[Hashable, bool | None] | None = None,
+    twins: Mapping[str, str] | None = None,
 ) -> tuple[Pairs, PlannedPairs]:
     """`pair` as one would write it on paper, run by run.
 
     Args:
         acted: run -> whether an option took effect; None: the options do not tell.
+        twins: configuration -> its partner in a noise floor.
     """
+    limited = (twins or {}).get(vs, vs)
+    limited = vs if limited == config else limited
+    limiters = {one.run: one.splits.get(SplitBy.LIMITER) for one in samples if one.configuration == limited}
     runs: dict[Hashable, dict[str, Sample]] = {}
     for sample in samples:
         if sample.configuration in (config, vs):
@@ -114,7 +129,9 @@ def slow_pair(
             excluded[reason] += 1
         else:
             found.append((sides[config], sides[vs]))
-    pairs = dataclasses.replace(_pairs(found, dict(sorted(excluded.items()))), **_of_treated(found, acted))
+    pairs = dataclasses.replace(_pairs(found, dict(sorted(excluded.items()))), **_of_treated(found, acted, limiters))
+    own = {SplitBy.DOSE, SplitBy.LIMITER} if limited == vs else {SplitBy.DOSE}
+    pairs = dataclasses.replace(pairs, limited=limited, described=frozenset(own))
     return pairs, PlannedPairs(
         pairs=_pairs(planned, {}),
         config_failed=np.array([one.failed for one, _ in planned], dtype=np.int64),
@@ -122,8 +139,14 @@ def slow_pair(
     )
 
 
-def _of_treated(found: Sequence[tuple[Sample, Sample]], acted: Mapping[Hashable, bool | None] | None) -> dict[str, Any]:
+def _of_treated(
+    found: Sequence[tuple[Sample, Sample]],
+    acted: Mapping[Hashable, bool | None] | None,
+    limiters: Mapping[Hashable, str | None],
+) -> dict[str, Any]:
     splits = {by: texts([vs.splits[by] for _, vs in found]) for by in (found[0][1].splits if found else ())}
+    if SplitBy.LIMITER in splits:
+        splits[SplitBy.LIMITER] = texts([limiters.get(vs.run) for _, vs in found])
     if found and "vantage" in found[0][0].larger and None not in [config.larger["vantage"] for config, _ in found]:
         splits[SplitBy.VANTAGE] = texts([config.larger["vantage"] for config, _ in found])
     if acted is not None:

@@ -14,7 +14,7 @@ import pytest
 from analysis import api
 from analysis.measures import costs, dataset, tables
 from analysis.measures.folders import read_design
-from analysis.measures.rows import Metric
+from analysis.measures.rows import Metric, SplitBy
 from analysis.report import findings, report
 from core.domain import Comparison, Dose, Download, Role
 from core.errors import UsageError
@@ -96,8 +96,9 @@ def test_files_terminal_and_report_have_it(tmp_path: Path) -> None:
     made.show(out)
     assert "Table 2 by dose" in out.getvalue()
     (finding,) = findings.findings(made.table2, made.dose)
-    assert "it depends on whether an option took effect (q < 0.001; 49 domains, 49 runs)." in finding.sentence
-    assert "in effect 1.43 (6 domains, 6 runs)" in finding.sentence
+    assert "Median by dose, runs: 1.43 in 6 with CE seen, 1.00 [1.00–1.00] in 42 without" in finding.sentence
+    (dose,) = (split for split in made.table2[0].splits if split.by is SplitBy.DOSE)
+    assert dose.p is None and made.table2[0].split is None, "only the treated download can have a mark: not tested"
     html = report.build(data, report.ReportOptions())
     assert "By dose" in html and "CE seen" in html
 

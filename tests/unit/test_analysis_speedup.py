@@ -441,16 +441,18 @@ def test_an_option_that_helps_one_domain_of_four_is_not_equivalent() -> None:
     assert (row.gain.count, row.lose.count, row.gain.n) == (12, 0, 48), "the domains that gain"
 
 
-def split_by_limiter(gains: dict[str, float], *, domains: int = 48) -> SpeedupRow:
-    """A row whose domains gain what the limiter of the reference says, give or take 1 %."""
+def split_by_limiter(gains: dict[str, float], *, domains: int = 48, by: str = "twin") -> SpeedupRow:
+    """A row whose domains gain what the limiter of the reference's twin says (or its own), give or take 1 %."""
     rng, names = np.random.default_rng(5), list(gains)
     samples = []
     for i in range(domains):
         limiter = names[i % len(names)]
         a, b = planned(1.0, float(rng.lognormal(0, 0.01)) * gains[limiter], f"d{i}")
-        own = {SplitBy.LIMITER: "path_rate", SplitBy.PROVIDER: f"P{i // 8}"}
-        samples += [dataclasses.replace(a, splits=own), dataclasses.replace(b, splits=own | {SplitBy.LIMITER: limiter})]
-    (row,) = table2(samples, [AB])
+        own = {SplitBy.LIMITER: "unknown", SplitBy.PROVIDER: f"P{i // 8}"}
+        told = {"own": b, "twin": dataclasses.replace(b, configuration="B2")}
+        samples += [dataclasses.replace(one, splits=own) for one in (a, b, told["twin"])]
+        samples[-1 if by == "twin" else -2] = dataclasses.replace(told[by], splits=own | {SplitBy.LIMITER: limiter})
+    row, *_ = table2(samples, [AB, Comparison.of("B2", "B", Role.NOISE_FLOOR)] if by == "twin" else [AB])
     return row
 
 
@@ -461,6 +463,16 @@ def test_mixed_names_the_split_by_what_limited_the_reference() -> None:
     assert medians == pytest.approx({"receive_window": 1.5, "path_rate": 1.0, "congestion": 1.0}, rel=0.01)
     assert [(part.n, part.domains) for part in row.split.parts] == [(16, 16)] * 3
     assert row.q_parts is not None and row.q_parts < 0.05 and row.size is None
+
+
+def test_what_limited_the_reference_itself_is_described_and_not_tested() -> None:
+    """What slowed it by chance tells the parts, too: without any effect they would differ."""
+    row = split_by_limiter({"receive_window": 1.5, "path_rate": 1.0}, by="own")
+    (limiter,) = (split for split in row.splits if split.by is SplitBy.LIMITER)
+    assert (limiter.of, limiter.p, row.q_parts, row.split) == ("B", None, 1.0, None) and len(limiter.parts) == 2
+    (one,) = findings.findings([row])
+    assert "Median by what limited B: " in one.adds and "Not tested: what slowed B by chance" in one.adds
+    assert "limited" not in one.why
 
 
 def test_all_gain_is_no_mixture_though_some_gain_more() -> None:
@@ -523,16 +535,16 @@ def test_one_far_bound_changes_neither_unit_nor_interval() -> None:
 def test_where_a_provider_has_only_a_bound_domains_are_the_unit_and_it_is_said() -> None:
     for row in (censored_of_providers(5, bound=math.inf), censored_of_providers(8, bound=math.inf)):
         assert (row.typical.unit, row.typical.units, row.larger["AS"].low) == (Unit.DOMAIN, 48, None)
-        words = "(p < 0.001), but only a bound of a provider's median is known, so the typical speed-up and its"
+        words = "or one's speed-up has no bound, so the typical speed-up and its interval count each domain once"
         assert words in findings.findings([row])[0].adds
-    assert "only a bound" not in findings.findings([censored_of_providers(3, bound=math.inf)])[0].adds
+    assert "no bound" not in findings.findings([censored_of_providers(2, bound=math.inf)])[0].adds
 
 
-def test_there_is_no_estimate_over_domains_where_much_is_censored() -> None:
-    """Each provider's median is known, and of the means of all pairs of domains more than half have no upper bound."""
-    row = censored_of_providers(3, 3, 3, 3, 3, 3, bound=math.inf)
-    assert row.typical.unit is Unit.PROVIDER and row.typical.high is not None and row.typical.high < 2
-    assert row.typical.over_domains is None
+def test_two_providers_that_differ_are_said() -> None:
+    """They are too few to be the unit, and the interval over domains speaks of these two alone."""
+    row = of_providers((20, 1.05), (20, 0.95))
+    assert row.typical.unit is Unit.DOMAIN and row.typical.p_providers is not None and row.typical.p_providers < 0.001
+    assert "but fewer than three have several domains" in findings.findings([row])[0].adds
 
 
 def of_providers(*parts: tuple[int, float], noise: float = 0.01) -> SpeedupRow:

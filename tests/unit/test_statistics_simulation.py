@@ -227,6 +227,50 @@ def test_campaigns_without_any_effect_call_nothing(
 
 
 @cells(
+    "domains,iterations,noise,luck",
+    every=[(16, 3, 0.02, (0.4, 1.15)), (48, 3, 0.1, (0.3, 1.2)), (200, 1, 0.1, (0.3, 1.2))],
+    quick=[(48, 3, 0.1, (0.3, 1.2))],
+)
+def test_luck_that_names_a_limiter_calls_nothing(
+    domains: int, iterations: int, noise: float, luck: tuple[float, float], repeats: Repeats
+) -> None:
+    """A loss slows a download and makes congestion its limiter. Runs split by that of the reference itself were called
+    mixed in every campaign without any effect."""
+    called, times = 0, repeats(quick=60, soak=1000)
+    for seed in range(times):
+        rows = campaign(
+            np.random.default_rng([seed, domains, iterations, 7]), domains, iterations, noise=noise, luck=luck
+        )
+        called += any(row.verdict in DIRECTED or row.split for row in rows)
+    print(f"\nA/A with luck {luck}, {domains} x {iterations}, {noise}: {called / times:.3f}")
+    assert called <= 0.05 * times + 2 * (0.05 * times) ** 0.5
+
+
+@cells("share,gain,noise", every=[(0.3, 1.3, 0.03), (0.4, 1.5, 0.05)], quick=[(0.4, 1.5, 0.05)])
+def test_both_units_estimate_the_same(share: float, gain: float, noise: float, repeats: Repeats) -> None:
+    """Six providers that are alike, and an option that helps some domains: the unit is then chosen by chance. The mean
+    of the providers' medians was another quantity, which the interval of domains did not hold, nor its own that one."""
+    times, held = repeats(quick=60, soak=1000), {Unit.DOMAIN: [0, 0], Unit.PROVIDER: [0, 0]}
+
+    def drawn(rng: np.random.Generator, domains: int) -> Floats:
+        logs: Floats = np.log(gain) * (rng.random(domains) < share) + noise * rng.normal(size=domains)
+        return logs
+
+    many = drawn(np.random.default_rng(5), 20_000)
+    truth = np.exp(hodges_lehmann(many, many)[0])
+    for seed in range(times):
+        rng = np.random.default_rng([seed, 11])
+        pairs = as_pairs(drawn(rng, 200)[:, None], {SplitBy.PROVIDER: rng.choice(6, 200)[:, None]})
+        typical = row_of(*pairs, AB).typical
+        assert typical.low is not None and typical.high is not None
+        held[typical.unit][0] += 1
+        held[typical.unit][1] += typical.low <= truth <= typical.high
+    print(f"\n{share} gain {gain}, truth {truth:.3f}:", {unit.value: counts for unit, counts in held.items()})
+    for n, inside in held.values():
+        assert n and inside >= 0.92 * n - 3 * (0.08 * n) ** 0.5
+
+
+@cells(
     "iterations,noise,least,least_sure",
     every=[(3, 0.1, 0.99, 0.8), (1, 0.1 / 2**0.5, 0.98, 0.7), (1, 0.1, 0.9, 0.5)],
     quick=[(1, 0.1, 0.9, 0.5)],
