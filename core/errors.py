@@ -118,19 +118,26 @@ def unreadable(error: OSError) -> str:
 FREE_SPACE = "free some space there, then run the same command again"
 """The remedy of a full disk."""
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_HOST = (errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENOTCONN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+"""A disk that fails, a remote one that is gone, and limits of the host."""
+
 _REMEDIES = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), FREE_SPACE),
+    **dict.fromkeys(_FULL, FREE_SPACE),
+    **dict.fromkeys(_HOST, "look at this host (dmesg, ulimit -a), then run the same command again"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "use another one, or change its permissions"),
     **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP), "name another one"),
+    errno.EFBIG: "name one on another file system",
 }
 """File errors that any command may have -> remedy; any other OSError is a bug of ours."""
 
 
 def file_error(error: OSError) -> UpshiftError | None:
-    """The error for a file that cannot be read or written; a full disk is a fault of the host. None: a bug of ours."""
-    if (remedy := _REMEDIES.get(error.errno or 0)) is None:
+    """The error for a file that cannot be read or written; some are faults of the host. None: a bug of ours."""
+    of_socket = error.errno == errno.ENOTCONN and error.filename is None
+    if of_socket or (remedy := _REMEDIES.get(error.errno or 0)) is None:
         return None
-    kind = PlaceError if error.errno in {errno.ENOSPC, errno.EDQUOT} else UsageError
+    kind = PlaceError if error.errno in {*_FULL, *_HOST} else UsageError
     what = os.strerror(error.errno or 0).lower()  # pyarrow's own words are a paragraph
     if error.filename is None:
         return kind(what, remedy=remedy.replace(" there", ""))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.domain import FailureCode
+from core.errors import PlaceError
 from core.system.place import Place
 from core.system.process import Child
 from core.untrusted import scrub
@@ -185,7 +186,11 @@ class Caller:
             warm.stop()
 
     def resolve(self, name: str, *, family: str, timeout_s: float = 10.0) -> Resolution:
-        """An uncached look-up from the place; once more if something ended the interpreter."""
+        """An uncached look-up from the place; once more if something ended the interpreter.
+
+        Raises:
+            PlaceError: no name server can be reached, for which no name is to blame.
+        """
         argv = ["--name", name, "--family", family, "--timeout-s", str(timeout_s)]
         for server in self._place.nameservers:
             argv += ["--nameserver", server]
@@ -199,6 +204,9 @@ class Caller:
             except GoneError:
                 reply = warm.ask(argv, limit_s=limit_s)
             answer = json.loads(reply.stdout)
+            if answer["unreachable"] is True:
+                what = f"no name server can be reached from {self._place.name}"
+                raise PlaceError(what, remedy="check the network, then run the same command again")
             return Resolution(
                 addresses=tuple(_address(text) for text in answer["addresses"]),
                 cnames=tuple(scrub(str(name)) for name in answer["cnames"]),

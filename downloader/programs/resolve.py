@@ -62,6 +62,26 @@ def _of_servers(errors: list[tuple[object, ...]]) -> FailureCode:
     return FailureCode.BAD_ANSWER
 
 
+def _unheard(error: Exception | None) -> bool:
+    """Whether no server said anything: there is none, the kernel refused each query, or time went by."""
+    match error:
+        case dns.resolver.NoResolverConfiguration():
+            return True
+        case dns.resolver.NoNameservers() | dns.resolver.LifetimeTimeout():
+            return all(isinstance(said, OSError | dns.exception.Timeout) for *_, said, _ in error.kwargs["errors"])
+    return False
+
+
+def _are_silent(resolver: dns.resolver.Resolver) -> bool:
+    """Whether its servers, silent on a name, say nothing of the root, either, which each can answer or refuse."""
+    resolver.lifetime = 2 * resolver.timeout
+    try:
+        resolver.resolve(".", "NS", search=False)
+    except _FAULTS as error:
+        return _unheard(error)
+    return False
+
+
 def _of_no_answer(response: dns.message.Message) -> FailureCode:
     """The word for a response without the wanted record; a server with neither the zone nor recursion refers us."""
     refers = any(rrset.rdtype == dns.rdatatype.NS for rrset in response.authority)
@@ -70,6 +90,7 @@ def _of_no_answer(response: dns.message.Message) -> FailureCode:
 
 
 _DNS_PORT = 53
+_FAULTS = (dns.exception.DNSException, OSError, ValueError, EOFError)
 _TYPES = {"ipv4": ("A",), "ipv6": ("AAAA",), "any": ("A", "AAAA")}
 
 # dnspython would import the module of a type with the first answer that has it.
@@ -85,13 +106,13 @@ def resolve(
     allowed: Sequence[IPNetwork],
     run_as: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
-    """Addresses of a name, with the chain of CNAMEs; a failure is a document, too (field `error`).
+    """Addresses of a name, with the chain of CNAMEs; a failure is a document, too (`error`; `unreachable`: no server).
 
     Args:
         run_as: give up all rights before the first query, and become this user and group.
     """
     document: dict[str, Any] = {"schema": 1, "name": name, "addresses": [], "cnames": []}
-    document |= {"dns_s": None, "error": None, "code": None}
+    document |= {"dns_s": None, "error": None, "code": None, "unreachable": False}
     try:
         document["addresses"] = [str(ipaddress.ip_address(name))]
         document["dns_s"] = 0.0
@@ -99,6 +120,7 @@ def resolve(
     except ValueError:
         pass
     began = time.monotonic()
+    fault: Exception | None = None
     try:
         resolver = dns.resolver.Resolver(configure=not nameservers)
         if nameservers:
@@ -125,11 +147,14 @@ def resolve(
             document["code"] = None
         else:
             document["error"] = ", ".join(errors)
-    except (dns.exception.DNSException, OSError, ValueError, EOFError) as error:
+    except _FAULTS as error:
+        fault = error
         document |= {"error": scrub(f"{type(error).__name__}: {error}"), "code": word_for(error)}
     except UpshiftError as error:
         document["error"] = scrub(error.what)
     document["dns_s"] = round(time.monotonic() - began, 6)
+    if not document["addresses"] and _unheard(fault):
+        document["unreachable"] = not isinstance(fault, dns.resolver.LifetimeTimeout) or _are_silent(resolver)
     return document
 
 

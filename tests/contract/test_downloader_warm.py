@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dns.message
+import dns.rcode
+import dns.resolver
 import pytest
 
+from core.reach import ANYWHERE
 from core.system.process import start_time_ticks
 from downloader.programs import resolve
 from downloader.programs.warm import MOST_OUTPUT_BYTES
@@ -134,3 +140,56 @@ def test_resolve_asks_only_allowed_servers() -> None:
     assert found["addresses"] == [] and "192.0.2.1 is outside" in found["error"]
     literal = resolve.resolve("127.0.0.1", family="ipv4", nameservers=[], timeout_s=1, allowed=())
     assert (literal["addresses"], literal["error"]) == (["127.0.0.1"], None)
+
+
+class Quiet:
+    """A name server that does not answer for names; for the root with this code, if there is one."""
+
+    def __init__(self, rcode: dns.rcode.Rcode | None) -> None:
+        self.asked: list[str] = []
+        self.socket = socket.socket(type=socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._serve, args=(rcode,), daemon=True)
+        self._thread.start()
+
+    def _serve(self, rcode: dns.rcode.Rcode | None) -> None:
+        while (got := self.socket.recvfrom(4096))[0] != b"end":
+            query = dns.message.from_wire(got[0])
+            self.asked.append(query.question[0].name.to_text())
+            if rcode is not None and self.asked[-1] == ".":
+                answer = dns.message.make_response(query)
+                answer.set_rcode(rcode)
+                self.socket.sendto(answer.to_wire(), got[1])
+
+    def end(self) -> None:
+        self.socket.sendto(b"end", self.socket.getsockname())
+        self._thread.join()
+        self.socket.close()
+
+
+@pytest.mark.parametrize(
+    ("rcode", "unreachable"), [(None, True), (dns.rcode.REFUSED, False), (dns.rcode.NOERROR, False)], ids=str
+)
+def test_silence_is_the_names_where_servers_answer_for_the_root(
+    rcode: dns.rcode.Rcode | None, unreachable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Quiet(rcode)
+    monkeypatch.setattr(resolve, "_DNS_PORT", server.socket.getsockname()[1])
+    found = resolve.resolve("a.example", family="ipv4", nameservers=["127.0.0.1"], timeout_s=0.3, allowed=ANYWHERE)
+    server.end()
+    assert (found["code"], found["unreachable"]) == ("timeout", unreachable)
+    assert found["dns_s"] < 0.85, "without the question for the root, which takes 0.6 s in silence"
+    assert server.asked.count(".") in ((1,) if rcode is not None else (1, 2)), "again only as it may have been lost"
+
+
+def test_a_place_without_a_network_or_a_server_can_reach_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolve, "_DNS_PORT", 0)  # which the kernel refuses, as without a route
+    found = resolve.resolve("a.example", family="any", nameservers=["127.0.0.1"], timeout_s=5, allowed=ANYWHERE)
+    assert found["unreachable"] and "Errno 22" in found["error"] and found["dns_s"] < 2
+    emptied = dns.resolver.NoResolverConfiguration()  # type: ignore[no-untyped-call]
+    monkeypatch.setattr(dns.resolver.Resolver, "read_resolv_conf", lambda *_: raised(emptied))
+    assert resolve.resolve("a.example", family="any", nameservers=[], timeout_s=5, allowed=())["unreachable"]
+
+
+def raised(error: Exception) -> None:
+    raise error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import file_error
 from core.files.disk import folder_lock
 from tests.command import upshift
 from upshift import cli, demo
@@ -215,6 +217,27 @@ def test_exit_codes(raised: str, code: int) -> None:
     assert re.match("upshift: (x|no space left on device|permission denied)[;\n]", done.stderr)
     assert " there" not in done.stderr, "where is not known"
     assert ("to resume: " in done.stderr) is (code in (1, 130) and not raised.startswith("UnusableError"))
+
+
+@pytest.mark.parametrize(
+    ("number", "file", "code"),
+    [
+        *((number, "/f", 75) for number in (errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENOTCONN)),
+        *((number, None, 75) for number in (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)),
+        (errno.EFBIG, "/f", 2),
+        (errno.EROFS, "/f", 2),
+        (errno.ENOTCONN, None, os.EX_SOFTWARE),
+        (errno.ECONNREFUSED, None, os.EX_SOFTWARE),
+        (errno.EBADF, None, os.EX_SOFTWARE),
+    ],
+)
+def test_faults_of_the_host_are_no_bugs(number: int, file: str | None, code: int) -> None:
+    """A disk that fails, a remote one that is gone, a limit on files or processes; not what a socket says."""
+    fault = file_error(OSError(number, "x", file))
+    assert (os.EX_SOFTWARE if fault is None else fault.exit_code) == code
+    if fault is not None:
+        assert fault.what == os.strerror(number).lower() and fault.where == file
+        assert (str(fault.remedy or "").startswith("look at this host")) is (code == 75)
 
 
 def test_an_error_moves_no_cursor(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from analysis.evidence import rows
@@ -196,7 +196,14 @@ def resolved(answer: Any) -> Resolution:
     return caller.resolve("a.example", family="ipv4")
 
 
-LOOK_UP: dict[str, Any] = {"addresses": ["198.18.0.1"], "cnames": [], "dns_s": 0.1, "error": None, "code": None}
+LOOK_UP: dict[str, Any] = {
+    "addresses": ["198.18.0.1"],
+    "cnames": [],
+    "dns_s": 0.1,
+    "error": None,
+    "code": None,
+    "unreachable": False,
+}
 
 
 @pytest.mark.parametrize(
@@ -221,6 +228,7 @@ def test_what_a_look_up_tells_is_kept_and_scrubbed() -> None:
 
 @given(st.sampled_from(sorted(LOOK_UP)), JSON)
 def test_any_value_of_a_look_up(name: str, value: Any) -> None:
+    assume(not (name == "unreachable" and value is True))  # which is the place's fault
     found = resolved({**LOOK_UP, name: value})
     assert found.crashed or all(map(unmapped, found.addresses))
     assert (found.error or "").isprintable() and isinstance(found.dns_s, float | None)

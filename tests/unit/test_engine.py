@@ -16,7 +16,7 @@ import pytest
 
 from core.domain import Disturbance, Download, Outcome, Target
 from core.errors import PlaceError
-from core.reach import parse_prefixes
+from core.reach import ANYWHERE, parse_prefixes
 from downloader.campaign.expected import IN_FLIGHT_BYTES, download_bytes, with_overhead
 from downloader.campaign.limits import Disk
 from downloader.campaign.plan import PlannedRun
@@ -231,7 +231,7 @@ def test_a_lost_network_is_no_fault_of_the_domains(bench: Bench, monkeypatch: py
     capturing(monkeypatch, packets=1)
     monkeypatch.setattr(FolderDisk, "is_short", False)
     monkeypatch.setattr(resolve, "_DNS_PORT", 0)  # which the kernel refuses, as without a route
-    ours = {"family": "ipv4", "nameservers": ["127.0.0.1"], "timeout_s": 1.0, "allowed": resolve.ANYWHERE}
+    ours = {"family": "ipv4", "nameservers": ["127.0.0.1"], "timeout_s": 1.0, "allowed": ANYWHERE}
     document = json.dumps(resolve.resolve("d0.example", **ours))  # type: ignore[arg-type]
     lost = calls.Caller(bench.worker.place, [], lambda: None)
     program = SimpleNamespace(ask=lambda *_, **__: Reply(returncode=0, stdout=document, stderr=""))
