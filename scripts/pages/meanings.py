@@ -167,7 +167,7 @@ TABLE2_MEANINGS = {
     "size": "For faster and slower: `at_least_margin` if the typical speed-up's interval lies beyond the margin, "
     "`these_providers` if it counts each provider once and holds 1, else `perhaps_less`; empty "
     "without an interval.",
-    "mixed_by": "What explains a mixed row best: `limiter` (of the reference), `dose`, `provider`, `vantage`.",
+    "mixed_by": "What explains a mixed row best: `limiter` (of the reference's twin), `provider`, `vantage`.",
     "q_parts": "q-value of that split, or of the one that came nearest; empty where parts could not be tested.",
     "typical": "Hodges and Lehmann's estimate over the medians of domains; with providers as the unit, the mean of "
     "theirs (log scale). Empty if only bounds are known.",

@@ -61,7 +61,7 @@ class Lab:
             raise UsageError(f"the lab {self.name} has no node {name!r}", remedy=f"it has: {known}")
         windows = window_addresses(self.topology)
         paths = {
-            address: (server.name, server.paths[name].rtt_ms)
+            address: (server.name, server.paths[name])
             for server in self.topology.server
             if name in server.paths
             for own in (self.plan.addresses[server.name], *windows[server.name].values())

@@ -23,7 +23,7 @@ from vantage.lab.control import LAB_VARIABLE, NODE_VARIABLE
 from vantage.lab.pathem import DEVICE, Emulator
 from vantage.lab.plan import LabPlan, read_plan
 from vantage.lab.state import LabFolder
-from vantage.lab.topology import DNS_NODE
+from vantage.lab.topology import DNS_NODE, PathSpec
 from vantage.lab.topology_file import load_topology
 from vantage.lab.watch import LabWatch
 from vantage.linux import namespace as linux
@@ -77,8 +77,7 @@ class LabPlace:
     """A node of a lab that is up; implements `core.system.place.Place`.
 
     Args:
-        paths: server address -> its node, and the round-trip time of the path from here [ms]; an address that is
-            missing cannot be watched.
+        paths: server address -> its node, and the path from here; an address that is missing cannot be watched.
         prober: addresses for a raw-socket prober; None for a node that is not a vantage point.
     """
 
@@ -92,7 +91,7 @@ class LabPlace:
         *,
         state: Mapping[str, Any],
         plan: LabPlan,
-        paths: Mapping[str, tuple[str, float]],
+        paths: Mapping[str, tuple[str, PathSpec]],
         prober: Addresses | None,
     ) -> None:
         self.name = name
@@ -166,10 +165,11 @@ class LabPlace:
             self._emulator = Emulator(self._folder.socket)
         if server_ip not in self._paths:
             raise LabError(f"no server of the lab {self._folder.name} has the address {server_ip}", where=self.name)
-        node, rtt_ms = self._paths[server_ip]
+        node, path = self._paths[server_ip]
         local = self._plan.addresses[self.name]
         here = local.ipv6 if ":" in server_ip else local.ipv4
-        return LabWatch(self._emulator, ((self.name, here), (node, server_ip)), rtt_ms=rtt_ms)
+        ends = (self.name, here), (node, server_ip)
+        return LabWatch(self._emulator, ends, rtt_ms=path.rtt_ms, queue_ms=path.queue_ms)
 
     def prober(self) -> Prober:
         """The vantage point's prober addresses. Raises LabError for another node."""

@@ -162,6 +162,11 @@ class PathSpec(Strict):
         return parse_size(self.queue)
 
     @property
+    def queue_ms(self) -> float:
+        """How long the longest queue takes that neither overflows nor has a packet marked or dropped [ms]."""
+        return min(self.queue_bytes, self.ecn_threshold_bytes or self.queue_bytes) * 8 / (1000 * self.rate_mbit)
+
+    @property
     def clean(self) -> bool:
         """No loss, no AQM, and a queue of at least one bandwidth-delay product: the download time can be predicted."""
         lossless = not self.loss_percent and not self.drop and self.packets_per_rtt is None

@@ -24,14 +24,16 @@ class LabWatch:
 
     Args:
         ends: the vantage point and the server.
-        rtt_ms: round-trip time of the path [ms]; it determines how much lateness, or standing still, voids a run.
+        rtt_ms: round-trip time of the path [ms]; it determines how much lateness voids a run.
+        queue_ms: how long its longest queue takes [ms]; standing still for half of that voids a run, too.
     """
 
-    def __init__(self, emulator: Emulator, ends: tuple[End, End], *, rtt_ms: float) -> None:
+    def __init__(self, emulator: Emulator, ends: tuple[End, End], *, rtt_ms: float, queue_ms: float) -> None:
         self._emulator = emulator
         (self._here, self._local), (self._there, self._remote) = ends
         self._pairs = [[self._here, self._there], [self._there, self._here]]
         self._limit_ms = max(LATENESS_LIMIT_MS, rtt_ms / 4)
+        self._stall_ms = max(self._limit_ms, queue_ms / 2)
         # Ports are reused: an earlier run's counts must not be included.
         emulator.ask("forget_flows", a=self._local, b=self._remote)
         self._before = emulator.ask("snapshot", pairs=self._pairs)
@@ -60,9 +62,8 @@ class LabWatch:
             flows = self._flows()
         after = self._emulator.ask("snapshot", pairs=self._pairs)
         lateness = lateness_ms(self._before, after)
-        disturbed = judge(self._before, after, lateness, self._limit_ms) or stood_still(
-            self._before, after, self._limit_ms
-        )
+        disturbed = judge(self._before, after, lateness, self._limit_ms)
+        disturbed = disturbed or stood_still(self._before, after, self._stall_ms)
         return Suitability(disturbed=disturbed, lateness_p99_ms=lateness, flows=flows)
 
     def _flows(self) -> dict[tuple[str, int], FlowCount]:
