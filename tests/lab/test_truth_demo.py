@@ -226,10 +226,10 @@ def test_the_words_that_its_paths_are_built_for_occur(demo: Demo) -> None:
     expected = {"ALL vs BL": "faster", "BL2 vs ALL": "slower"}
     assert {name: verdicts[name] for name in expected} == expected, verdicts
     with (demo.out / "tables" / "splits.csv").open(encoding="utf-8", newline="") as handle:
-        lines = [line for line in csv.DictReader(handle) if line["comparison"] == "ECN vs BL" and line["by"] == "limiter"]
-    parts = {line["part"]: float(line["median"]) for line in lines if int(line["domains"]) >= 4}
-    assert {line["of"] for line in lines} == {"BL2"} and parts.pop("congestion") > 1.2
-    assert parts and all(abs(median - 1) < 0.02 for median in parts.values()), lines
+        rows = [row for row in csv.DictReader(handle) if (row["comparison"], row["by"]) == ("ECN vs BL", "limiter")]
+    parts = {line["part"]: float(line["median"]) for line in rows if int(line["domains"]) >= 4}
+    assert {line["of"] for line in rows} == {"BL2"} and parts.pop("congestion") > 1.2
+    assert parts and all(abs(median - 1) < 0.02 for median in parts.values()), rows
     if verdicts["quiche vs ALL"] == "host too busy":
         pytest.skip(f"{TOO_NOISY}: clients waited for a CPU")
     assert verdicts["quiche vs ALL"] == "faster", verdicts
