@@ -22,7 +22,7 @@ class Side:
     ip_bytes: int
     """IPv4 total length, IPv6 payload length + 40."""
     payload_bytes: int
-    """TCP or UDP payload, retransmissions included."""
+    """TCP or UDP payload, retransmissions included; without copies (`true_class` is `duplicate`)."""
     data_packets: int
     """Packets with payload."""
     largest_payload: int
@@ -45,6 +45,7 @@ class Side:
     acc_ecn_option: bool
     """A segment had an AccECN option (RFC 9768, section 3.2.3)."""
     syn_packets: int
+    """Without copies."""
     fin_packets: int
     rst_packets: int
     mss: int | None
@@ -168,7 +169,8 @@ class Connection:
     ecn_requested: bool | None
     """The *first* SYN had ECE and CWR (RFC 3168, section 6.1.1)."""
     ecn_accepted: bool | None
-    """The SYN-ACK accepted ECN, classic or accurate, and the SYN that it answers had requested it."""
+    """The SYN-ACK accepted ECN, classic or accurate, and the SYN that it answers had requested it. None, as for
+    accurate ECN, unless both are in the capture."""
     acc_ecn_requested: bool | None
     """The first SYN had AE, ECE and CWR (RFC 9768, section 3.1.1)."""
     acc_ecn_accepted: bool | None
@@ -207,18 +209,18 @@ class Connection:
     quic_spin_rtt_p50_ns: float | None
     client_hello_bytes: int | None
     """Payload that the client sent before the server's first answer (TCP's handshake apart), without retransmissions of
-    TCP; None without an answer."""
+    TCP; None without an answer, and without TCP's handshake."""
     client_hello_packets: int | None
     """Segments or datagrams of it."""
     response_request_ns: int | None
     """Last data of the client before the server's largest answer."""
     response_first_ns: int | None
     """First data packet of the answer with the most bytes. QUIC: the server's first 1-RTT datagram of 1,000 bytes or
-    more after the client's first 1-RTT packet."""
+    more after the client's first 1-RTT packet, and after probes of a larger MTU."""
     response_last_ns: int | None
-    """Its last one. What the client had already does not count, nor segments of 24 or 31 bytes, a TLS `close_notify`;
-    of QUIC neither datagrams of fewer than 100 bytes, which carry acknowledgements, nor what came after the client's
-    last datagram."""
+    """Its last one. What the client had already does not count, nor segments as long as a TLS `close_notify` (23, 24,
+    31, 53, 57, 69 or 85 bytes); of QUIC neither datagrams of fewer than 100 bytes, which carry acknowledgements, nor
+    what came after the client's last datagram."""
     response_ip_bytes: int | None
     """IP bytes of the server from the connection's first packet to that one; of TCP without copies (`true_class` is
     `duplicate`)."""

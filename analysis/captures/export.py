@@ -234,7 +234,7 @@ class KpiSummary:
         if reader.truncated:
             parts.append("the file is truncated")
         if self._gro:
-            parts.append("merged packets (GRO) make packet counts too small")
+            parts.append("merged packets (GRO) make packet counts, IP bytes and their rates too small")
         self._headings.append(f"{reader.path}: {', '.join(parts)}")
         self._connections += self._in_file
         self._in_file, self._gro = 0, False

@@ -157,7 +157,7 @@ def _base_rtt_ns(connection: Connection) -> int | None:
 
 def _rounds(connection: Connection) -> list[_Round]:
     first_ns, last_ns, round_ns = connection.response_first_ns, connection.response_last_ns, connection.round_ns
-    if first_ns is None or last_ns is None or round_ns is None:
+    if first_ns is None or last_ns is None or round_ns is None or not _has_round_trip(connection):
         return []
     base_ns = _base_rtt_ns(connection)
     rounds: list[_Round] = []
@@ -183,6 +183,11 @@ def _rounds(connection: Connection) -> list[_Round]:
             )
         )
     return _with_closed_window(rounds, connection.client.ws_zero_window)
+
+
+def _has_round_trip(connection: Connection) -> bool:
+    """Whether rounds are as long as a round trip: without TCP's handshake they take 1 ms, and all gaps are silences."""
+    return connection.protocol == "quic" or (connection.initial_rtt_ns or 0) > 0
 
 
 def _near_window(connection: Connection, number: int, duration_ns: int, base_ns: int | None) -> float:
@@ -300,7 +305,8 @@ def _credit_per_ns(connection: Connection) -> float | None:
 def _evidence(connection: Connection, rounds: Sequence[_Round], shares: Mapping[Limiter, float]) -> str:
     """The figures behind the shares, for a person."""
     if not shares:
-        return "no answer in the capture"
+        is_unknown = connection.response_bytes and not _has_round_trip(connection)
+        return "the round trip of the handshake is not in the capture" if is_unknown else "no answer in the capture"
     parts = [f"{connection.quic_data_blocked} blocked frames"] if connection.quic_data_blocked is not None else []
     if (words := _window_evidence(connection, _base_rtt_ns(connection))) is not None:
         parts = [f"{_mean(rounds, lambda round_: round_.near_window):.0%} {words}"]

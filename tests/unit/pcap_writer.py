@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-ACK, PSH, RST, SYN, FIN, ECE = 0x10, 0x08, 0x04, 0x02, 0x01, 0x40
+ACK, PSH, RST, SYN, FIN, ECE, CWR = 0x10, 0x08, 0x04, 0x02, 0x01, 0x40, 0x80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from analysis.captures.scan import find_captures, kpi_values  # noqa: E402
 from analysis.evidence.rows import refuse_taken  # noqa: E402
 from core.errors import UsageError  # noqa: E402
 from tests.captures import scan_capture  # noqa: E402
-from tests.unit.pcap_writer import ACK, SYN, Segment, download, ipv4, pcap  # noqa: E402
+from tests.unit.pcap_writer import ACK, CWR, ECE, SYN, Segment, download, ipv4, pcap  # noqa: E402
 
 
 def test_every_kpi_has_a_source_and_a_typed_column() -> None:
@@ -274,13 +274,63 @@ def test_what_was_captured_twice_without_ids_is_no_retransmission(tmp_path: Path
     assert (values["retransmission_rate"] == 0) is not bool(ticks)
 
 
-@pytest.mark.parametrize(("length", "counts"), [(24, False), (31, False), (25, True), (1400, True)])
-def test_a_late_close_notify_ends_no_answer(tmp_path: Path, length: int, counts: bool) -> None:
+@pytest.mark.parametrize("version", [4, 6])
+@pytest.mark.parametrize("later_us", [1, 100, 350])
+def test_captured_twice_it_has_the_same_figures(tmp_path: Path, version: int, later_us: int) -> None:
+    """The copies come up to three packets later: all throughput was doubled, and the handshake had no round trip."""
+    names: tuple[str, ...] = (
+        "mean_throughput",
+        "syn_packets",
+        "handshake_rtt",
+        "rtt_min",
+        "client_losses",
+        "transfer",
+        "limiter",
+    )
+    names += ("retransmission_rate", "retransmitted_bytes", "true_retransmissions", "true_reordered")
+
+    def values(copies: tuple[int, ...]) -> list[Value]:
+        frames = []
+        for number, segment in enumerate(download(packets=100, lose=frozenset({20, 21}))):
+            for copy in copies:
+                now_ns = 10**9 + segment.time_ns + copy * 1000
+                stamp = struct.pack(">BBBBII", 1, 1, 8, 10, 1 + segment.time_ns // 10**6, 1)
+                one = replace(segment, time_ns=now_ns, options=segment.options + stamp, ip_id=number + 1)
+                frames.append((now_ns, ipv4(one) if version == 4 else ipv6(one)))
+        path = tmp_path / "twice.pcap"
+        path.write_bytes(pcap(sorted(frames)))
+        (connection,) = scan_capture(path).connections
+        found = kpi_values(connection)
+        return [found[name] for name in names]
+
+    assert values((0, later_us)) == values((0,))
+
+
+@pytest.mark.parametrize("length", [22, 23, 24, 25, 31, 53, 54, 57, 69, 85, 86, 1400])
+def test_a_late_close_notify_ends_no_answer(tmp_path: Path, length: int) -> None:
     """The server sends it when it gets to it; a client that has the body does not wait for it."""
     data = [(True, 0, 300, 2), (False, 0, 1400, 12), (False, 1400, 1400, 13), (False, 2800, length, 23)]
     connection = answered(tmp_path, *data)
     assert connection.response_bytes == 2800 + length
-    assert connection.response_last_ns == 10**9 + (23 if counts else 13) * 10**6
+    assert connection.response_last_ns == 10**9 + (13 if length in (23, 24, 31, 53, 57, 69, 85) else 23) * 10**6
+
+
+@pytest.mark.parametrize("behind", [0, 1, 2])
+def test_what_only_the_handshake_tells_is_unknown_without_it(tmp_path: Path, behind: int) -> None:
+    """A capture that begins behind the SYN, or the SYN-ACK, of a connection with ECN."""
+    segments = [
+        replace(one, time_ns=10**9 + one.time_ns, flags=one.flags | {0: ECE | CWR, 1: ECE}.get(number, 0))
+        for number, one in enumerate(download())
+    ]
+    path = tmp_path / "begun.pcap"
+    path.write_bytes(pcap([(one.time_ns, ipv4(one)) for one in segments[behind:]]))
+    (connection,) = scan_capture(path).connections
+    values = kpi_values(connection)
+    names = ("ecn", "acc_ecn", "ece_segments", "cwr_segments")
+    assert [values[name] for name in names] == ([None] * 4 if behind else [True, False, 0, 0])
+    hello = (values["client_hello_bytes"], values["client_hello_datagrams"])
+    assert hello == ((100, 1) if behind < 2 else (None, None))
+    assert (values["limiter"] == "unknown") is bool(behind)
 
 
 @pytest.mark.parametrize(("at", "ends_ms"), [(1400, 23), (0, 14), (2800, 14)])

@@ -14,6 +14,7 @@ upshift_native = pytest.importorskip("upshift_native")
 from analysis.captures.connection import Connection  # noqa: E402
 from analysis.captures.kpis import ALL  # noqa: E402
 from analysis.captures.limiter import Limiter, judge  # noqa: E402
+from analysis.captures.scan import kpi_values  # noqa: E402
 from tests.captures import scan_capture  # noqa: E402
 from tests.unit.pcap_writer import ACK, PSH, SYN, Segment, ipv4, pcap  # noqa: E402
 
@@ -49,6 +50,7 @@ def answer(
         empty,
         syn_ns=0,
         syn_ack_ns=RTT_NS,
+        initial_rtt_ns=RTT_NS,
         server=replace(empty.server, flight_count=sum(sizes) // 1000),
         window_scale_accepted=True,
         response_first_ns=100 * MS,
@@ -182,7 +184,7 @@ def test_a_retransmitted_initial_is_no_round_trip(empty: Connection) -> None:
         assert judge(slow).limiter is judge(late).limiter is limiter
 
 
-@pytest.mark.parametrize("before", ["", "lost", "retry"])
+@pytest.mark.parametrize("before", ["", "lost", "retry", "probe"])
 def test_rounds_of_quic_are_as_long_whatever_came_before_the_answered_initial(tmp_path: Path, before: str) -> None:
     frames: list[tuple[int, bytes]] = []
 
@@ -200,13 +202,16 @@ def test_rounds_of_quic_are_as_long_whatever_came_before_the_answered_initial(tm
 
     client, server = b"c" * 8, b"s" * 8
     add(0, True, initial(b"o" * 8, client))
-    at_ms = {"": 0.0, "lost": 1000.0, "retry": 50.1}[before]
+    at_ms = {"lost": 1000.0, "retry": 50.1}.get(before, 0.0)
     if before == "retry":
         add(50, False, header(0xF0, client, b"r" * 8) + bytes(40))
-    if before:
+    if at_ms:
         add(at_ms, True, initial((b"r" if before == "retry" else b"o") * 8, client))
     add(at_ms + 50, False, initial(client, server))
     add(at_ms + 50.2, True, b"\x40" + server + bytes(80))
+    if before == "probe":
+        add(75, False, b"\x40" + client + bytes(1341))  # of a larger MTU, while the server prepares the body
+        add(75.1, True, b"\x40" + server + bytes(26))
     for number in range(40):
         add(at_ms + 100.2 + number, False, b"\x40" + client + bytes(1241))
     add(at_ms + 141, True, b"\x40" + server + bytes(26))
@@ -215,6 +220,8 @@ def test_rounds_of_quic_are_as_long_whatever_came_before_the_answered_initial(tm
     (connection,) = scan_capture(path).connections
     assert connection.quic_retries == (before == "retry")
     assert connection.round_ns == pytest.approx(50 * MS, abs=MS)
+    assert list(connection.round_packets) == [40]
+    assert kpi_values(connection)["time_to_first_byte"] == pytest.approx((at_ms + 100.2) / 1e3)
 
 
 class Exchange:
@@ -313,6 +320,16 @@ def test_without_a_round_trip_nothing_is_said_of_the_window(empty: Connection) -
     assert "window" not in judge(unseen).evidence
     scaling = replace(answer(empty, [60_000] * 10), window_scale_accepted=None)
     assert "window" not in judge(scaling).evidence
+
+
+@pytest.mark.parametrize("initial_rtt_ns", [None, -5 * MS])
+def test_rounds_of_an_unknown_round_trip_tell_nothing(empty: Connection, initial_rtt_ns: int | None) -> None:
+    """They take 1 ms, so that slow paths were silent: the server's fault."""
+    slow = replace(answer(empty, [1000, 0, 0, 1000, 0, 0]), syn_ns=None, syn_ack_ns=None, initial_rtt_ns=initial_rtt_ns)
+    verdict = judge(slow)
+    assert (verdict.limiter, dict(verdict.shares)) == (Limiter.UNKNOWN, {})
+    assert verdict.evidence == "the round trip of the handshake is not in the capture"
+    assert judge(quic(slow)).limiter is Limiter.SENDER
 
 
 def test_the_columns(empty: Connection) -> None:

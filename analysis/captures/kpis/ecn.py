@@ -9,7 +9,7 @@ _ECHO = "RFC 3168, section 6.1; RFC 9768, section 3.2.2"
 
 @kpi(source=_NEGOTIATION)
 def ecn(connection: Connection) -> bool | None:
-    """Whether ECN was negotiated, classic or accurate."""
+    """Whether ECN was negotiated, classic or accurate. None unless SYN and SYN-ACK are in the capture."""
     return connection.ecn_accepted
 
 
@@ -27,7 +27,7 @@ def ecn_fallback(connection: Connection) -> bool | None:
 
 @kpi(source="RFC 9768, section 3.1")
 def acc_ecn(connection: Connection) -> bool | None:
-    """Whether accurate ECN was negotiated."""
+    """Whether accurate ECN was negotiated. None unless SYN and SYN-ACK are in the capture."""
     return connection.acc_ecn_accepted
 
 
@@ -56,11 +56,13 @@ def ect1_packets(connection: Connection) -> int:
 
 @kpi(unit="packets", source=_ECHO, tcp_only=True)
 def ece_segments(connection: Connection) -> int | None:
-    """Segments of the client with ECE, without SYNs. None with accurate ECN, where the bit is part of a counter."""
-    return None if connection.acc_ecn_accepted else connection.client.ece_packets
+    """Segments of the client with ECE, without SYNs. None with accurate ECN, where the bit is part of a counter, nor
+    without the handshake, which tells whether it is.
+    """
+    return connection.client.ece_packets if connection.acc_ecn_accepted is False else None
 
 
 @kpi(unit="packets", source=_ECHO, tcp_only=True)
 def cwr_segments(connection: Connection) -> int | None:
-    """Segments of the server with CWR, without SYNs. None with accurate ECN."""
-    return None if connection.acc_ecn_accepted else connection.server.cwr_packets
+    """Segments of the server with CWR, without SYNs. None as `ece_segments`."""
+    return connection.server.cwr_packets if connection.acc_ecn_accepted is False else None

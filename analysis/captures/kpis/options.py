@@ -11,14 +11,15 @@ _SCALE = "RFC 7323, section 2.2"
 
 @kpi(unit="packets", source="RFC 9293, section 3.5", tcp_only=True)
 def syn_packets(connection: Connection) -> int | None:
-    """SYNs that the client sent; more than one means a retransmission."""
+    """SYNs that the client sent, without copies of the capture's; more than one means a retransmission."""
     return connection.client.syn_packets
 
 
 @kpi(unit="B", source="RFC 8446, section 4.1.2; RFC 9001, section 4.3")
 def client_hello_bytes(connection: Connection) -> int | None:
     """Payload of TCP or UDP that the client sent before the server's first answer, after TCP's handshake: its
-    ClientHello with the records, frames and padding around it. TCP: without retransmissions."""
+    ClientHello with the records, frames and padding around it. TCP: without retransmissions; None without the
+    handshake."""
     return connection.client_hello_bytes
 
 

@@ -32,7 +32,9 @@ def retransmitted_bytes(connection: Connection) -> int | None:
 
 @kpi(unit="1", source="ANRW'23, section 5.2 (share of data)", tcp_only=True)
 def retransmission_rate(connection: Connection) -> float | None:
-    """Payload bytes that the server retransmitted, by `true_class`, over all its payload bytes; TCP only."""
+    """Payload bytes that the server retransmitted, by `true_class`, over all its payload bytes, without copies; TCP
+    only.
+    """
     server = connection.server
     return server.retransmitted_bytes / server.payload_bytes if server.payload_bytes else None
 

@@ -25,7 +25,8 @@ def handshake(connection: Connection) -> float | None:
 @kpi(unit="s", source=_CAPTURE)
 def time_to_first_byte(connection: Connection) -> float | None:
     """First SYN, or first Initial of QUIC, to the first data packet of the server's largest answer. QUIC hides where an
-    answer begins: it is the server's first 1-RTT datagram of 1,000 bytes or more after the client's first 1-RTT packet.
+    answer begins: it is the server's first 1-RTT datagram of 1,000 bytes or more after the client's first 1-RTT packet,
+    and after datagrams that came alone and are probes of a larger MTU by their sizes.
     """
     return seconds_between(connection.opened_ns, connection.response_first_ns)
 

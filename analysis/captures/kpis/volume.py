@@ -32,7 +32,9 @@ def ip_bytes_from_server(connection: Connection) -> int:
 
 @kpi(source="Upshift: packets larger than the MSS or the Ethernet frame")
 def gro(connection: Connection) -> bool:
-    """Whether the host merged packets before they were captured: packet counts are then too small."""
+    """Whether the host merged packets before they were captured: packet counts are then too small, and IP bytes and the
+    rates of them by the merged packets' headers: of TCP by up to 3.5 % (IPv6: 4.8 %).
+    """
     return connection.gro
 
 

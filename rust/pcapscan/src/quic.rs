@@ -239,13 +239,30 @@ pub struct State {
     pub short_ns: [Option<i64>; 2],
     /// Spin bits of the client's and of the server's packets.
     pub spin: [Spin; 2],
-    /// The server's answer: from its first 1-RTT datagram with a body, after the client's first 1-RTT packet, to its last
-    /// one that is more than an acknowledgement and came before the client's last datagram. All answers of a connection
+    /// The server's answer: from its first 1-RTT datagram with a body, after the client's first 1-RTT packet and probes of
+    /// a larger MTU, to its last one that is more than an acknowledgement and came before the client's last datagram. All answers of a connection
     /// count as one.
     pub answer: Response,
     /// What came of it since the client's last datagram. A client that has the answer closes (RFC 9000, section 10.2): what
     /// comes then are probes of a server that waits for acknowledgements, or for a larger MTU.
     unanswered: Unanswered,
+    /// How the answer began.
+    opening: Opening,
+}
+
+/// The server's datagrams with a body before two of them came together. A server sends at least two packets before it
+/// waits for an acknowledgement (RFC 9002, section 7.2), so one alone is a probe of a larger MTU, or all that it had.
+#[derive(Debug, Default)]
+struct Opening {
+    /// The last one, as if the answer began with it.
+    latest: Response,
+    /// Bytes of the answer before it.
+    bytes_before: u64,
+    /// The one before, B, and how long before, ns; 0 if none.
+    lone_bytes: u64,
+    lone_ns: i64,
+    /// Two came together, or one alone that is no larger than the one before it, or another request.
+    is_over: bool,
 }
 
 /// Datagrams of an answer.
@@ -282,6 +299,9 @@ impl State {
     ) -> Option<i64> {
         if role == 0 {
             self.count_answer();
+            // Another request: what came before was an answer. The client probes for its MTU, too.
+            let is_request = (DATA_BYTES..BODY_BYTES).contains(&len);
+            self.opening.is_over |= is_request && self.answer.first_bytes > 0;
         } else if bytes.first().is_some_and(|first| first & 0x80 == 0) {
             self.note_answer(len, ip_bytes, now_ns);
         }
@@ -312,23 +332,57 @@ impl State {
     }
 
     fn note_answer(&mut self, len: u32, ip_bytes: u64, now_ns: i64) {
-        if self.answer.first_bytes == 0 {
-            let Some(request_ns) = self.short_ns[0].filter(|_| len >= BODY_BYTES) else {
-                return;
-            };
-            self.answer = Response {
+        if !self.opening.is_over && len >= BODY_BYTES {
+            self.note_opening(len, ip_bytes, now_ns);
+        }
+        if self.answer.first_bytes > 0 && len >= DATA_BYTES {
+            self.unanswered.last_ns = now_ns;
+            self.unanswered.ip_bytes = ip_bytes;
+            self.unanswered.bytes += u64::from(len);
+        }
+    }
+
+    /// Begins the answer; once more behind probes of a larger MTU (RFC 9000, section 14.4). Each comes alone and is larger
+    /// than the one before, and than what follows; once acknowledged, a round trip later, that may be as large.
+    fn note_opening(&mut self, len: u32, ip_bytes: u64, now_ns: i64) {
+        let Some(request_ns) = self.short_ns[0] else {
+            return;
+        };
+        let rtt_ns = self.handshake_ns().unwrap_or(0);
+        let opening = &mut self.opening;
+        let (len, latest) = (u64::from(len), opening.latest);
+        let since_ns = now_ns.saturating_sub(latest.first_ns);
+        let is_alone = rtt_ns > 0 && since_ns > rtt_ns / 4;
+        let is_growing = opening.lone_bytes < latest.first_bytes;
+        if latest.first_bytes == 0 || is_alone && is_growing {
+            opening.lone_bytes = latest.first_bytes;
+            opening.lone_ns = since_ns;
+            opening.bytes_before = self.answer.bytes + self.unanswered.bytes;
+            opening.latest = Response {
                 first_ns: now_ns,
                 last_ns: now_ns,
                 ip_bytes,
                 bytes: 0,
-                first_bytes: u64::from(len),
+                first_bytes: len,
                 request_ns,
             };
+            if self.answer.first_bytes == 0 {
+                self.answer = opening.latest;
+            }
+            return;
         }
-        if len >= DATA_BYTES {
-            self.unanswered.last_ns = now_ns;
-            self.unanswered.ip_bytes = ip_bytes;
-            self.unanswered.bytes += u64::from(len);
+        opening.is_over = true;
+        let largest = len.max(latest.first_bytes);
+        let is_probe = opening.lone_bytes > largest
+            || opening.lone_bytes == largest && opening.lone_ns >= rtt_ns;
+        if is_probe && !is_alone {
+            let (before, found) = (opening.bytes_before, self.answer);
+            self.answer = latest;
+            self.unanswered.bytes -= before.saturating_sub(found.bytes);
+            if found.bytes > before {
+                self.answer.bytes = found.bytes - before;
+                (self.answer.last_ns, self.answer.ip_bytes) = (found.last_ns, found.ip_bytes);
+            }
         }
     }
 
@@ -451,6 +505,70 @@ mod tests {
         );
         assert_eq!((answer.bytes, answer.first_bytes), (1900, 1200));
         assert_eq!(answer.ip_bytes, 6000);
+    }
+
+    /// Time of an answer's first byte, its bytes and the size of its first datagram. The handshake takes 50 ms; the server
+    /// sends datagrams of these sizes at these times (ms), and the client answers each with so many bytes.
+    fn began(datagrams: &[(i64, u32)], answer_bytes: u32) -> (i64, u64, u64) {
+        const MS: i64 = 1_000_000;
+        let mut state = State::default();
+        let short = [0x41; 30];
+        let long = |to, from| initial(&[to; 8], &[from; 8], &[0, 2, 9, 9]);
+        state.datagram(0, &long(1, 2), 1200, 0, 0);
+        state.datagram(1, &long(2, 3), 1200, 0, 50 * MS);
+        state.datagram(0, &short, 90, 0, 50 * MS);
+        for &(at, len) in datagrams {
+            state.datagram(1, &short, len, 0, at * MS);
+            state.datagram(0, &short, answer_bytes, 0, at * MS);
+        }
+        let answer = state.answer;
+        (answer.first_ns / MS, answer.bytes, answer.first_bytes)
+    }
+
+    #[test]
+    fn a_probe_of_a_larger_mtu_begins_no_answer() {
+        let body = [(400, 1250), (401, 1250), (402, 700)];
+        for probes in [
+            &[(100, 300)][..],           // settings
+            &[(100, 1350)],              // lost, or not yet acknowledged
+            &[(100, 1350), (101, 300)],  // with tickets behind it
+            &[(100, 1250)],              // acknowledged: the body is as large
+            &[(100, 1200), (150, 1250)], // one after the other
+            &[(360, 1350)],              // less than a round trip before the body
+        ] {
+            let datagrams = [probes, &body].concat();
+            for answer_bytes in [30, 1252] {
+                assert_eq!(
+                    began(&datagrams, answer_bytes),
+                    (400, 3200, 1250),
+                    "{probes:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_probe_begins_an_answer() {
+        for datagrams in [
+            &[(100, 1250), (100, 1100)][..],
+            &[(100, 1250), (150, 1100)], // a body of two, over two round trips
+            &[(100, 1250), (150, 1100), (400, 1250), (401, 1250)], // and another one
+            &[(100, 1100), (400, 1250), (401, 1250)], // headers before the server thinks
+            &[
+                (100, 1250),
+                (120, 1250),
+                (140, 1250),
+                (200, 1250),
+                (201, 1250),
+            ], // a slow path
+            &[(100, 1250), (140, 1250), (141, 1250)],
+        ] {
+            let bytes = datagrams.iter().map(|&(_, len)| u64::from(len)).sum();
+            let first = u64::from(datagrams[0].1);
+            assert_eq!(began(datagrams, 30), (100, bytes, first), "{datagrams:?}");
+        }
+        let requests = [(100, 1250), (400, 1250), (401, 1250)];
+        assert_eq!(began(&requests, 300), (100, 3750, 1250));
     }
 
     #[test]

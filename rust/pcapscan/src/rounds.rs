@@ -51,7 +51,8 @@ impl Round {
 /// The rounds of one answer.
 #[derive(Debug)]
 pub struct Rounds {
-    start_ns: i64,
+    /// When the answer began, ns.
+    pub start_ns: i64,
     /// Length of a round, ns.
     pub round_ns: i64,
     /// A longer gap is silence, ns.

@@ -72,7 +72,7 @@ pub struct Side {
     pub ip_bytes: u64,
     /// IP bytes of copies ([`crate::truth::TrueClass::Duplicate`]).
     pub copied_ip_bytes: u64,
-    /// TCP or UDP payload, B.
+    /// TCP or UDP payload, without copies, B.
     pub payload_bytes: u64,
     /// Packets with payload.
     pub data_packets: u64,
@@ -100,7 +100,7 @@ pub struct Side {
     pub fin: u64,
     /// RSTs.
     pub rst: u64,
-    /// SYNs (with or without ACK).
+    /// SYNs (with or without ACK), without copies.
     pub syn: u64,
     /// Options of the first SYN or SYN-ACK.
     pub options: SynOptions,

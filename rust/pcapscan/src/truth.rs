@@ -6,6 +6,8 @@
 //! of a connection on Linux and many other systems; where it does not (random or zero), TSval is used, to a tick. A tie
 //! goes by time: a retransmission cannot come sooner than a round trip after its gap opened, nor after its original.
 
+use std::collections::VecDeque;
+
 use crate::holes::{Hole, Holes, Stamp};
 use crate::plain::Plain;
 use crate::seq::{after, distance};
@@ -20,6 +22,8 @@ const ID_HORIZON: u64 = 20_000;
 /// A retransmission needs a round trip after its gap opened, or its original; the clock of the capture is not perfect.
 const RTT_SHARE: f64 = 0.9;
 const DEFAULT_RTT_NS: i64 = 3_000_000;
+/// A copy may come so many packets later: the kernel hands them on in batches (its `dev_weight`).
+const MOST_BEHIND: usize = 64;
 
 /// What actually happened to a segment that takes sequence space. The set is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -92,6 +96,15 @@ const NEW: Verdict = Verdict {
     was_missing: true,
 };
 
+/// A packet that took sequence space.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    seq: u32,
+    len: u32,
+    stamp: Stamp,
+    at_ns: i64,
+}
+
 /// State of one direction.
 #[derive(Debug, Default)]
 pub struct Truth {
@@ -106,6 +119,8 @@ pub struct Truth {
     last_len: u32,
     last_stamp: Stamp,
     last_ns: i64,
+    /// The last ones, where packets are captured twice.
+    recent: Option<VecDeque<Sent>>,
     last_id: u16,
     has_last_id: bool,
     /// The last packet had this direction's `last_*`.
@@ -175,17 +190,57 @@ impl Truth {
             }
             self.advance(end, stamp);
             NEW
-        } else if is_repeat && (start, segment.len) == (self.last_seq, self.last_len) {
+        } else if is_repeat && (start, segment.len) == (self.last_seq, self.last_len)
+            || self.is_copy(start, segment.len, stamp, now_ns, rtt_ns)
+        {
             Verdict::nothing(TrueClass::Duplicate)
         } else {
             self.off_order(segment, start, end, stamp, now_ns, rtt_ns)
         };
         (self.last_seq, self.last_len) = (start, segment.len);
         (self.last_stamp, self.last_ns) = (stamp, now_ns);
+        if self.recent.is_some() && verdict.class != TrueClass::Duplicate {
+            self.keep_last();
+        }
         if let Some(id) = id.filter(|_| !segment.any(flag::SYN)) {
             self.note_id(id);
         }
         verdict
+    }
+
+    /// Packets of this connection are captured twice: from now on a copy is found behind other packets, too.
+    #[cold]
+    pub fn expect_copies(&mut self) {
+        self.recent.get_or_insert_default();
+    }
+
+    /// Whether a packet is a copy of one of the last: with the same identification or, where that is missing or 0, TSval.
+    fn is_copy(&self, seq: u32, len: u32, stamp: Stamp, now_ns: i64, rtt_ns: i64) -> bool {
+        let is_same = |sent: &Sent| match stamp.id() {
+            Some(id) if id != 0 => sent.stamp.id() == Some(id),
+            _ => {
+                stamp.tsval().is_some()
+                    && stamp.tsval() == sent.stamp.tsval()
+                    && is_soon(sent.at_ns, now_ns, rtt_ns)
+            }
+        };
+        let mut recent = self.recent.iter().flatten();
+        recent.any(|sent| (sent.seq, sent.len) == (seq, len) && is_same(sent))
+    }
+
+    /// Keeps the last packet for [`Truth::is_copy`].
+    #[cold]
+    fn keep_last(&mut self) {
+        let recent = self.recent.get_or_insert_default();
+        if recent.len() == MOST_BEHIND {
+            recent.pop_front();
+        }
+        recent.push_back(Sent {
+            seq: self.last_seq,
+            len: self.last_len,
+            stamp: self.last_stamp,
+            at_ns: self.last_ns,
+        });
     }
 
     /// Whether data that begins here is in order, so that [`Truth::predicted_data`] may take it.
@@ -203,6 +258,9 @@ impl Truth {
         self.high = segment.seq().wrapping_add(segment.len());
         (self.last_seq, self.last_len) = (segment.seq(), segment.len());
         (self.last_stamp, self.last_ns) = (self.newest, now_ns);
+        if self.recent.is_some() {
+            self.keep_last();
+        }
         self.note_id(segment.id());
     }
 

@@ -190,6 +190,24 @@ fn a_syn_and_data_before_an_ack_may_be_captured_twice() {
 }
 
 #[test]
+fn a_copy_may_follow_other_packets() {
+    for (id, tsval) in [(Some(9), None), (Some(0), Some(7)), (None, Some(7))] {
+        let ids = |number: u16| id.map(|id| if id == 0 { 0 } else { id + number });
+        let mut truth = Truth::default();
+        truth.expect_copies();
+        let packets = [0, 1, 2, 0, 1, 2].map(|number: u16| {
+            let mut segment = data(u32::from(number) * 10, 10, 7);
+            segment.options.timestamps = tsval.map(|tsval| (tsval, 0));
+            (segment, ids(number))
+        });
+        let classes =
+            packets.map(|(segment, id)| truth.segment(&segment, id, 1, 1000, 50_000_000).class);
+        let (new, copy) = (TrueClass::New, TrueClass::Duplicate);
+        assert_eq!(classes, [new, new, new, copy, copy, copy]);
+    }
+}
+
+#[test]
 fn of_two_syn_acks_the_one_holds_that_the_data_continues() {
     let first = 1000u32;
     for other in [

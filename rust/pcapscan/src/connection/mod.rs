@@ -262,6 +262,7 @@ impl Connection {
         now_ns: i64,
     ) -> PacketVerdict {
         self.time(now_ns);
+        let last_syn_ns = self.handshake.last_syn_ns;
         if segment.any(flag::SYN) || self.handshake.ack_ns.is_none() {
             self.note_handshake(direction, segment, now_ns);
         }
@@ -298,6 +299,14 @@ impl Connection {
         if truth.class == TrueClass::Duplicate {
             side.ip_bytes -= u64::from(datagram.ip_bytes);
             side.copied_ip_bytes += u64::from(datagram.ip_bytes);
+            side.payload_bytes -= u64::from(segment.len);
+            if segment.any(flag::SYN) {
+                side.syn -= 1;
+                self.handshake.last_syn_ns = last_syn_ns;
+            }
+            for side in &mut self.sides {
+                side.truth.expect_copies();
+            }
         }
         // Neither a duplicate nor the byte of a keep-alive is data that was sent, nor what is out of the window.
         let is_sent = matches!(

@@ -6,9 +6,16 @@ use crate::quic;
 use crate::rounds::Rounds;
 use std::ops::Range;
 
-/// Sizes of a `close_notify` alert that has a segment of its own: TLS 1.3, and TLS 1.2 with an AEAD of 8 explicit nonce
-/// bytes (RFC 8446, sections 5.2 and 6.1; RFC 5288, section 3). A server sends it when it gets to it: it ends no answer.
-const CLOSE_NOTIFY_BYTES: [u32; 2] = [24, 31];
+/// Sizes of a `close_notify` alert that has a segment of its own: 5 bytes of header, 2 of alert, and what protects it. A
+/// server sends it when it gets to it: it ends no answer.
+const CLOSE_NOTIFY_BYTES: [u32; 7] = [
+    24, // TLS 1.3: its type, and a tag of 16 (RFC 8446, sections 5.2 and 6.1)
+    23, // TLS 1.2 with ChaCha20: a tag of 16 (RFC 7905, section 2)
+    31, // with GCM: 8 explicit bytes of the nonce, too (RFC 5288, section 3)
+    // With CBC: an IV of 16, MAC and padding (RFC 5246, section 6.2.3.2), SHA-1, SHA-256 and SHA-384.
+    53, 69, 85,
+    57, // with SHA-1 behind what is encrypted (RFC 7366, section 3); the other two are as long as before
+];
 
 /// Sizes of a client's segments that are no requests where they come while the server answers: with TLS 1.3 an
 /// acknowledgement of `SETTINGS` takes 31 bytes, a `WINDOW_UPDATE` 35, an acknowledgement of a `PING` 39 (RFC 9113,
@@ -97,10 +104,18 @@ impl Connection {
         if state.answer.first_bytes == 0 || len < quic::DATA_BYTES {
             return;
         }
-        let rtt_ns = state.handshake_ns().unwrap_or(0);
-        let rounds = self
-            .rounds
-            .get_or_insert_with(|| Box::new(Rounds::new(now_ns, rtt_ns)));
+        let (answer, rtt_ns) = (&state.answer, state.handshake_ns().unwrap_or(0));
+        // It may turn out to have begun behind what was taken for its beginning.
+        self.rounds
+            .take_if(|rounds| rounds.start_ns != answer.first_ns);
+        let rounds = self.rounds.get_or_insert_with(|| {
+            let mut rounds = Box::new(Rounds::new(answer.first_ns, rtt_ns));
+            if answer.first_ns != now_ns {
+                let first_bytes = u32::try_from(answer.first_bytes).unwrap_or(len);
+                rounds.packet(first_bytes, first_bytes, answer.first_ns);
+            }
+            rounds
+        });
         rounds.packet(len, len, now_ns);
         if is_marked {
             rounds.lost();

@@ -29,7 +29,9 @@ record! {
         let spin = quic.and_then(|quic| quic.spin[1].rtt());
         let hex = |id: Option<ConnectionId>| id.map(|id| id.hex());
         let is_answered = client.packets > 0 && server.data_packets > 0;
-        let hello = Some(connection.hello).filter(|hello| is_answered && hello.packets > 0);
+        // A capture that begins later may begin behind it.
+        let is_begun = quic.is_some() || handshake.syn_ns.or(handshake.syn_ack_ns).is_some();
+        let hello = Some(connection.hello).filter(|hello| is_answered && is_begun && hello.packets > 0);
         let answer = connection.answer();
         let has_answer = answer.bytes > 0;
         let rounds = connection.answer_rounds().filter(|_| has_answer);
@@ -75,7 +77,8 @@ record! {
     initial_rtt_ns: Option<i64> = (initial_rtt_ns != 0).then_some(initial_rtt_ns),
     /// The *first* SYN had ECE and CWR (RFC 3168, section 6.1.1).
     ecn_requested: Option<bool> = ecn.requested,
-    /// The SYN-ACK accepted ECN, classic or accurate, and the SYN that it answers had requested it.
+    /// The SYN-ACK accepted ECN, classic or accurate, and the SYN that it answers had requested it. None, as for accurate
+    /// ECN, unless both are in the capture.
     ecn_accepted: Option<bool> = ecn.accepted,
     /// The first SYN had AE, ECE and CWR (RFC 9768, section 3.1.1).
     acc_ecn_requested: Option<bool> = ecn.accurate_requested,
@@ -116,17 +119,17 @@ record! {
     quic_spin_rtt_p50_ns: Option<f64> = spin.and_then(|rtt| rtt.quantile_ns(0.5)),
 
     /// Payload that the client sent before the server's first answer (TCP's handshake apart), without
-    /// retransmissions of TCP; None without an answer.
+    /// retransmissions of TCP; None without an answer, and without TCP's handshake.
     client_hello_bytes: Option<u64> = hello.map(|hello| hello.bytes),
     /// Segments or datagrams of it.
     client_hello_packets: Option<u64> = hello.map(|hello| hello.packets),
     /// Last data of the client before the server's largest answer.
     response_request_ns: Option<i64> = (has_answer && answer.request_ns != 0).then_some(answer.request_ns),
     /// First data packet of the answer with the most bytes. QUIC: the server's first 1-RTT datagram of 1,000 bytes
-    /// or more after the client's first 1-RTT packet.
+    /// or more after the client's first 1-RTT packet, and after probes of a larger MTU.
     response_first_ns: Option<i64> = has_answer.then_some(answer.first_ns),
-    /// Its last one. What the client had already does not count, nor segments of 24 or 31 bytes, a TLS
-    /// `close_notify`; of QUIC neither datagrams of fewer than 100 bytes, which carry acknowledgements, nor what came
+    /// Its last one. What the client had already does not count, nor segments as long as a TLS `close_notify` (23, 24,
+    /// 31, 53, 57, 69 or 85 bytes); of QUIC neither datagrams of fewer than 100 bytes, which carry acknowledgements, nor what came
     /// after the client's last datagram.
     response_last_ns: Option<i64> = has_answer.then_some(answer.last_ns),
     /// IP bytes of the server from the connection's first packet to that one; of TCP without copies (`true_class` is
@@ -188,7 +191,11 @@ impl Ecn {
             _ => last_syn,
         };
         let syn = handshake.syn_ns.map(|_| handshake.syn_flags);
-        let answer = handshake.syn_ack_ns.map(|_| handshake.syn_ack_flags);
+        // Without the SYN nothing tells what its bits accept.
+        let answer = handshake
+            .syn_ack_ns
+            .and(syn)
+            .map(|_| handshake.syn_ack_flags);
         let is_accurate = accurate_requested(answered_syn) && answer.is_some_and(accurate_answer);
         Self {
             requested: syn.map(requested),

@@ -21,7 +21,7 @@ record! {
     packets: u64 = side.packets,
     /// IPv4 total length, IPv6 payload length + 40.
     ip_bytes: u64 = side.ip_bytes + side.copied_ip_bytes,
-    /// TCP or UDP payload, retransmissions included.
+    /// TCP or UDP payload, retransmissions included; without copies (`true_class` is `duplicate`).
     payload_bytes: u64 = side.payload_bytes,
     /// Packets with payload.
     data_packets: u64 = side.data_packets,
@@ -44,6 +44,7 @@ record! {
     ae_packets: u64 = side.ae,
     /// A segment had an AccECN option (RFC 9768, section 3.2.3).
     acc_ecn_option: bool = side.acc_ecn_option,
+    /// Without copies.
     syn_packets: u64 = side.syn,
     fin_packets: u64 = side.fin,
     rst_packets: u64 = side.rst,
