@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -63,7 +63,7 @@ def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT)
         larger={"AS": d.asn[order], "vantage": d.runs.vantage[by_domain][run]},
         at_byte=(d.outcome.are(Outcome.CENSORED) & d.failure.are(Failure.BYTE_BUDGET) & (metric is Metric.TIME))[order],
         splits={SplitBy.LIMITER: limiter, SplitBy.PROVIDER: d.provider},
-        twins={one: other for c in dataset.design.comparisons if c.role is Role.NOISE_FLOOR for one, other in _ways(c)},
+        twins=_twins(dataset.design.comparisons),
         acted={sides: flags[by_domain] for sides, flags in acted.items()},
         durations=_durations(dataset),
         quic=frozenset(d.configuration[d.transport.are(Transport.QUIC)].present()),
@@ -73,8 +73,10 @@ def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT)
     )
 
 
-def _ways(comparison: Comparison) -> tuple[tuple[str, str], tuple[str, str]]:
-    return (comparison.config, comparison.vs), (comparison.vs, comparison.config)
+def _twins(comparisons: Iterable[Comparison]) -> dict[str, str]:
+    """Configuration -> its partner in a noise floor."""
+    floors = [(c.config, c.vs) for c in comparisons if c.role is Role.NOISE_FLOOR]
+    return dict(pair for config, vs in floors for pair in ((config, vs), (vs, config)))
 
 
 def _durations(dataset: Dataset) -> dict[str, npt.NDArray[np.float32]]:

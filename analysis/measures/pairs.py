@@ -164,10 +164,9 @@ def pair(samples: Samples, config: str, vs: str, *, runs: Mask | None = None) ->
     pairs = _pairs(samples, samples.domain.codes[sides.runs[treated]], sides.config[treated], sides.vs[treated])
     reference, larger = samples.download[pairs.vs], dict(_larger(samples, pairs.config))
     splits = {by: texts[reference] for by, texts in samples.splits.items()}
-    limited = samples.twins.get(vs, vs)
-    if limited == config:
-        limited = vs
-    elif limited != vs and SplitBy.LIMITER in splits:
+    twin = samples.twins.get(vs)
+    limited = vs if twin is None or twin == config else twin
+    if limited != vs and SplitBy.LIMITER in splits:
         splits[SplitBy.LIMITER] = _of_other(samples, limited, sides.runs[treated])
     described = {SplitBy.DOSE} if limited != vs else {SplitBy.DOSE, SplitBy.LIMITER}
     if "vantage" in larger:

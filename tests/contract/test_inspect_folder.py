@@ -200,13 +200,18 @@ def test_rows_keep_the_version_that_made_them(campaign: Path, monkeypatch: pytes
     assert [row["engine"] for row in kpis(campaign)] == ["upshift 0.0"] * 4 + [rows.ENGINE] * 12
 
 
+def looked_at_by_older_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A campaign whose findings are of Upshift 0.0."""
+    with monkeypatch.context() as past:
+        past.setattr(rows, "ENGINE", "upshift 0.0")
+        return make_campaign(folder, looked_at=True)
+
+
 def test_what_older_code_found_in_dropped_captures_replaces_no_later_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As `archive` and `snapshot --free` drop them, after an update of Upshift and an inspection by it."""
-    with monkeypatch.context() as past:
-        past.setattr(rows, "ENGINE", "upshift 0.0")
-        campaign = make_campaign(tmp_path, looked_at=True)
+    campaign = looked_at_by_older_code(tmp_path, monkeypatch)
     inspected(campaign)
     before = contents(campaign)
     with closing(Journal(campaign / "vantage/MUC/journal.sqlite")) as journal:
@@ -225,9 +230,7 @@ def test_what_older_code_found_counts_where_a_capture_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a power cut that undid the mark of a dropped capture, not its removal, and an update of Upshift."""
-    with monkeypatch.context() as past:
-        past.setattr(rows, "ENGINE", "upshift 0.0")
-        campaign = make_campaign(tmp_path, looked_at=True)
+    campaign = looked_at_by_older_code(tmp_path, monkeypatch)
     gone = captures(campaign)[0]
     gone.unlink()
     found = inspected(campaign)

@@ -75,6 +75,14 @@ def test_what_was_meant_is_named(words: list[str], said: str) -> None:
     assert said in done.stderr
 
 
+def completed(typed: str) -> subprocess.CompletedProcess[str]:
+    """What bash asks when Tab is pressed behind this."""
+    words = f"upshift {typed}"
+    environment = {"_UPSHIFT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    argv = [sys.executable, "-m", "upshift"]
+    return subprocess.run(argv, env=os.environ | environment, capture_output=True, text=True, timeout=60, check=False)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("typed", "offered"),
@@ -87,10 +95,7 @@ def test_what_was_meant_is_named(words: list[str], said: str) -> None:
     ],
 )
 def test_the_shell_completes(typed: str, offered: str) -> None:
-    words = f"upshift {typed}"
-    environment = {"_UPSHIFT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-    argv = [sys.executable, "-m", "upshift"]
-    done = subprocess.run(argv, env=os.environ | environment, capture_output=True, text=True, timeout=60, check=False)
+    done = completed(typed)
     assert offered in done.stdout.split(), done.stderr
 
 
@@ -98,10 +103,7 @@ def test_the_shell_completes(typed: str, offered: str) -> None:
 @pytest.mark.parametrize("typed", ["surveyx i", "tables '' --f"])
 def test_completing_after_a_mistake_complains_not(typed: str) -> None:
     """A traceback, or a sentence, stood in the prompt: the shell does not redirect what completion prints."""
-    words = f"upshift {typed}"
-    environment = {"_UPSHIFT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-    argv = [sys.executable, "-m", "upshift"]
-    done = subprocess.run(argv, env=os.environ | environment, capture_output=True, text=True, timeout=60, check=False)
+    done = completed(typed)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -56,7 +56,7 @@ def ect1_packets(connection: Connection) -> int:
 
 @kpi(unit="packets", source=_ECHO, tcp_only=True)
 def ece_segments(connection: Connection) -> int | None:
-    """Segments of the client with ECE, without SYNs. None with accurate ECN, where the bit is part of a counter, nor
+    """Segments of the client with ECE, without SYNs. None with accurate ECN, where the bit is part of a counter, and
     without the handshake, which tells whether it is.
     """
     return connection.client.ece_packets if connection.acc_ecn_accepted is False else None
