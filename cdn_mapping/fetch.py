@@ -72,25 +72,25 @@ def _is_public(address: str) -> bool:
     return True
 
 
-def _redirect_fault(first: tuple[str, str], scheme: str, address: str) -> str | None:
-    """Why a redirect from the first scheme and address to these is not followed."""
-    if first[0] == "https" != scheme:
+def _redirect_fault(before: tuple[str, str], scheme: str, address: str) -> str | None:
+    """Why a redirect from this scheme and address to the others is not followed."""
+    if before[0] == "https" != scheme:
         return "it is not encrypted"
-    return f"{address} is not a public address" if _is_public(first[1]) and not _is_public(address) else None
+    return f"{address} is not a public address" if _is_public(before[1]) and not _is_public(address) else None
 
 
 def _request(url: str, headers: dict[str, str]) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
     """A GET, redirects followed (each one checked)."""
-    asked, first = url, None
+    asked, before = url, None
     for _ in range(MAX_REDIRECTS):
         if (fault := url_fault(url)) is None:
             parts = urlsplit(url)
             host, port = host_and_port(url, schemes=("https", "http"))
             address = checked_address(host, port)
-            first = first or (parts.scheme, address)
-            fault = _redirect_fault(first, parts.scheme, address)
+            fault = None if before is None else _redirect_fault(before, parts.scheme, address)
+            before = parts.scheme, address
         if fault is not None:
-            if first is None:
+            if before is None:
                 raise UsageError(fault, where=url, remedy="check the option that gives it")
             raise IncompleteError(
                 f"it redirects to {plain(url)[:200]!r}: {fault}", where=asked, remedy="try another mirror"

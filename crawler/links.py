@@ -174,7 +174,7 @@ class Embedded:
     urls: dict[str, bool]
     """URL -> whether an element of the page says that it is a style sheet."""
     unusable: int
-    """References that no server has (data and blob URLs, broken ones), or that come after the first `MAX_LINKS`."""
+    """Different references that no server has (data and blob URLs, broken ones), and all after `MAX_LINKS` of them."""
 
 
 _SHOWN_LINKS = frozenset({"stylesheet", "icon", "modulepreload"})
@@ -217,13 +217,16 @@ def of_style_sheet(text: str, *, url: str) -> Embedded:
 
 def _usable(base: str, references: Iterator[tuple[str, bool]]) -> Embedded:
     urls: dict[str, bool] = {}
-    unusable = 0
-    for number, (reference, is_sheet) in enumerate(references):
+    links: dict[str, str | None] = {}
+    beyond = 0
+    for reference, is_sheet in references:
         if not reference.strip() or reference.startswith("#"):
             continue
-        link = normal(base, reference) if number < MAX_LINKS else None
-        if link is None:
-            unusable += 1
-        else:
+        if reference not in links:
+            if len(links) == MAX_LINKS:
+                beyond += 1
+                continue
+            links[reference] = normal(base, reference)
+        if (link := links[reference]) is not None:
             urls[link] = urls.get(link, False) or is_sheet
-    return Embedded(urls=urls, unusable=unusable)
+    return Embedded(urls=urls, unusable=beyond + sum(link is None for link in links.values()))

@@ -131,7 +131,10 @@ def _groups(axis: Any, figures: Figures) -> None:
             axis.hlines(figures.paper[name], place - 0.45, place + 0.45, colors=INK, linestyles=":", linewidth=1)
     if figures.paper:
         axis.plot([], [], color=INK, linestyle=":", linewidth=1, label=figures.paper_name)
-    axis.set_xticks(range(len(names)), [figures.label(name) for name in names])
+    first = next(iter(figures.shares.values()), {})
+    # The legend has the n of the first share; a share that is of others has its own.
+    own = [f"\nn = {first[name].n:,}" if first[name].n != first[names[0]].n else "" for name in names]
+    axis.set_xticks(range(len(names)), [figures.label(name) + n for name, n in zip(names, own, strict=True)])
     axis.set_ylabel("share [%]")
     axis.set_ylim(0, 105)
 

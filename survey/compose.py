@@ -27,7 +27,7 @@ from typing import Any
 from core.domain import Provider
 from core.files.targets import MAPPED
 from survey.figures import RANK_BUCKETS
-from survey.iw.record import OF_TARGETS
+from survey.iw.record import OF_TARGETS, OF_WINDOW
 
 Row = Mapping[str, Any]
 """A target as a dictionary: all columns of the file, also those that `Target` does not have."""
@@ -136,8 +136,10 @@ def _joined(rows: Iterable[Row]) -> tuple[list[Row], list[tuple[Row, str]]]:
             dropped.append((row, "another file of the same domain"))
         else:
             taken: tuple[str, ...] = MAPPED if known.get("rule") is not None else ()
-            if any(known.get(name) is not None for name in OF_TARGETS):
+            if any(known.get(name) is not None for name in OF_WINDOW):
                 taken += OF_TARGETS
+            elif any(row.get(name) is not None for name in OF_WINDOW):
+                known["paced"] = None  # it is not of the window that comes
             if known.get("size_bytes") is None and "size_is_lower_bound" in row:
                 known["size_is_lower_bound"] = row["size_is_lower_bound"]  # it is said of the size, which comes too
             for name, value in row.items():

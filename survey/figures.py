@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
@@ -200,6 +200,8 @@ class Figures:
     """Group (all, rank buckets, providers) -> share's name -> share."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Share's name -> its printed name; names without an entry are printed as they are."""
+    lower_bounds: Collection[str] = ()
+    """Names of shares that are at least so large; the high ends of their intervals are those of what is possible."""
     paper: Mapping[str, float] = field(default_factory=dict)
     """Share's name -> its value in a paper [%]."""
     paper_name: str = PAPER
@@ -217,7 +219,7 @@ class Figures:
         return tuple(next(iter(self.shares.values()), {}))
 
     def label(self, name: str) -> str:
-        return self.labels.get(name, name)
+        return ">= " * (name in self.lower_bounds) + self.labels.get(name, name)
 
 
 def as_document(figures: Figures) -> dict[str, Any]:
@@ -228,6 +230,7 @@ def as_document(figures: Figures) -> dict[str, Any]:
         "shares": {group: _plain(shares) for group, shares in figures.shares.items()},
         **{name: _plain(shares) for name, shares in parts.items()},
         **_plain(figures.singles),
+        "lower_bounds": list(figures.lower_bounds),
         **figures.values,
     }
 
@@ -236,7 +239,7 @@ def _plain(shares: Mapping[str, Share]) -> dict[str, Any]:
     return {name: plain(share) for name, share in shares.items()}
 
 
-CSV_HEADER = ("figure", "group", "name", "count", "n", "share", "low", "high")
+CSV_HEADER = ("figure", "group", "name", "count", "n", "share", "low", "high", "lower_bound")
 
 
 def as_rows(figures: Figures) -> Iterator[tuple[Any, ...]]:
@@ -247,7 +250,8 @@ def as_rows(figures: Figures) -> Iterator[tuple[Any, ...]]:
     tables += [("single", "", figures.singles)]
     for figure, group, shares in tables:
         for name, share in shares.items():
-            values = plain(share)
+            is_bound = figure == "shares" and name in figures.lower_bounds
+            values = plain(share) | {"lower_bound": "true" if is_bound else "false"}
             yield (figure, group, name, *("" if values[key] is None else values[key] for key in CSV_HEADER[3:]))
 
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from core.files import targets
@@ -24,7 +25,7 @@ class Subject:
     server_ip: str | None = None
     """The address seen by the crawl."""
     alt_svc: str | None = None
-    """The Alt-Svc header that the crawl saw (RFC 7838), empty if there was none; None if the list was not crawled."""
+    """The Alt-Svc header that the crawl saw (RFC 7838), empty if there was none; None if it was not crawled."""
     url: str | None = None
     """An object of the domain, for surveys that request one."""
     mime_type: str | None = None
@@ -105,7 +106,13 @@ class Subjects(Source):
             yield Subject(domain=row.domain, rank=row.rank)
 
     def _of_targets(self) -> Iterator[Subject]:
-        # A list of targets by hand has no headers, or an empty column of them: then nobody knows what servers offer.
-        is_crawled = any(row["alt_svc"] for row in targets.values(self.path, ("domain", "alt_svc")))
-        for row in targets.values(self.path, self._known):
-            yield Subject(**(row | {"alt_svc": row["alt_svc"] or ""} if is_crawled else row))
+        # A crawl notes when it read the page. Without such times, one header tells that all pages were read; a list by
+        # hand has none, and nobody knows what servers offer.
+        rows = partial(targets.values, self.path)
+        is_timed = any(row["crawled_at"] is not None for row in rows(("domain", "crawled_at")))
+        is_read = not is_timed and any(row["alt_svc"] for row in rows(("domain", "alt_svc")))
+        for row in rows((*self._known, "crawled_at")):
+            crawled_at = row.pop("crawled_at")
+            if is_read or crawled_at is not None:
+                row["alt_svc"] = row["alt_svc"] or ""
+            yield Subject(**row)

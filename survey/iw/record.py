@@ -10,7 +10,10 @@ from core.errors import UsageError
 from survey.iw.votes import Vote
 from survey.iw.wire import Arrival
 
-OF_TARGETS = ("iw_segments", "iw_bytes", "iw_kind", "paced")
+OF_WINDOW = ("iw_segments", "iw_bytes", "iw_kind")
+"""What makes a window: a target or record that has none of these has none."""
+
+OF_TARGETS = (*OF_WINDOW, "paced")
 """What a target has of it: one value, so columns of two surveys are never mixed."""
 
 

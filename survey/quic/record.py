@@ -230,6 +230,7 @@ def figures(records: Sequence[QuicRecord]) -> Figures:
         title=f"{len(surveyed):,} of {len(records):,} domains could be surveyed. Shares of these in %, 95 % intervals:",
         counts={"domains": len(records), "asked": len(surveyed)},
         shares=shares,
+        lower_bounds=bounds,
         breakdowns={
             "causes": Breakdown(
                 title="All domains, by cause:",

@@ -14,7 +14,7 @@ from core.errors import UsageError
 from core.outreach.lists import parse_shard
 from survey.iw.charts import ALL as CHARTS
 from survey.iw.figures import figures
-from survey.iw.record import OF_TARGETS, IwRecord
+from survey.iw.record import OF_TARGETS, OF_WINDOW, IwRecord
 from survey.iw.wire import LARGEST_MSS, MOST_PIPELINED, PATH_BYTES, SMALLEST_MSS, ProbeVerdict
 from survey.subjects import Source, Subjects
 from survey.surveys import Context, Survey, SurveyOptions, Visit
@@ -127,8 +127,13 @@ def _visits(context: Context) -> AbstractAsyncContextManager[Visit]:
 
 
 def _of_fit(column: str) -> Callable[[IwRecord], Any]:
-    """A target has no mark: of an unfit vantage point it gets nothing."""
-    return lambda record: None if record.vantage_fit is False else getattr(record, column)
+    """A target has no mark: of an unfit vantage point it gets nothing, nor `paced` without a window."""
+
+    def says(record: IwRecord) -> Any:
+        has_window = any(getattr(record, name) is not None for name in OF_WINDOW)
+        return getattr(record, column) if has_window and record.vantage_fit is not False else None
+
+    return says
 
 
 def _refused(record: Any, error: Any) -> None:

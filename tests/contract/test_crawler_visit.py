@@ -962,6 +962,9 @@ def test_of_a_style_sheet_as_many_references_are_considered_as_of_a_page() -> No
     found = of_style_sheet("".join(f"url({n})" for n in range(100_000)), url="https://a.example/")
     assert (len(found.urls), found.unusable) == (MAX_LINKS, 100_000 - MAX_LINKS)
     assert time.process_time() - begun < 5
+    repeated = "url(a) url(#b) url() url(data:,) " * 3_000 + "url(c)"
+    found = of_style_sheet(repeated, url="https://a.example/")
+    assert ([*found.urls], found.unusable) == (["https://a.example/a", "https://a.example/c"], 1), "each counts once"
 
 
 def test_no_text_takes_more_than_its_length_of_time() -> None:

@@ -45,6 +45,8 @@ ALL: Mapping[str, str] = {"ecn": "on", "sack": "on", "window_scaling": "14"}
 
 DELIVERED = ("delivered", "marked")
 DROPPED = ("loss", "tail", "aqm")
+MAX_ATTEMPTS = 8
+"""At a run: a moment in which the host was busy costs that run, and not the campaign of twenty servers around it."""
 SLACK_S = 0.02
 """By how much two clocks of one host may differ in what they say of a moment; runs are further apart."""
 
@@ -204,6 +206,7 @@ class Bench:
                 wanted = [target for target in self.lab.targets() if target.domain == domain]
                 rows.writerows([t.domain, t.url, t.provider, t.size_bytes] for t in wanted)
         fields = {"name": "truth", "lab": str(self.lab.folder.topology), "targets": targets, "iterations": times}
+        fields |= {"max_attempts": MAX_ATTEMPTS}
         lines = [f"{key} = {json.dumps(value)}" for key, value in fields.items()]
         for name, levels in configurations.items():
             chosen = {"client": levels} if isinstance(levels, str) else {"client": "requests", **levels}

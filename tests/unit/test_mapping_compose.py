@@ -186,6 +186,9 @@ def test_windows_of_two_surveys_are_not_mixed() -> None:
         assert [{name: row[name] for name in now} for row in found.rows] == [now]
     (kept,) = choose([target(0)], earlier=rows([before])).rows
     assert (kept["iw_segments"], kept["paced"]) == (10, True), "a target that was not surveyed again keeps its window"
+    paced: dict[str, Any] = {"iw_kind": None, "iw_bytes": None, "iw_segments": None, "paced": False}
+    for found in (choose([target(0, **paced)], earlier=rows([before])), choose([target(0, **paced), before])):
+        assert [(row["iw_segments"], row["paced"]) for row in found.rows] == [(10, True)], "`paced` alone is no window"
 
 
 def run(*arguments: object) -> str:

@@ -505,17 +505,21 @@ def test_a_redirect_to_what_cannot_be_requested_is_one_sentence(
 
 
 @pytest.mark.parametrize(
-    ("asked", "place", "said"),
+    ("asked", "places", "said"),
     [
-        ("https://a.example/", "https://b.example/", "127.0.0.1 is not a public address"),
-        ("https://a.example/", "http://c.example/", "it is not encrypted"),
-        ("https://a.example/", "https://c.example/", None),
-        ("http://b.example/", "http://b.example/x", None),
+        ("https://a.example/", ["https://b.example/"], "127.0.0.1 is not a public address"),
+        ("https://a.example/", ["http://c.example/"], "it is not encrypted"),
+        ("https://a.example/", ["https://c.example/"], None),
+        ("http://b.example/", ["http://b.example/x"], None),
+        ("http://a.example/", ["https://c.example/", "http://c.example/"], "it is not encrypted"),
+        ("http://b.example/", ["http://a.example/", "http://b.example/"], "127.0.0.1 is not a public address"),
+        ("http://b.example/", ["http://a.example/", "https://a.example/"], None),
     ],
 )
 def test_a_redirect_leads_neither_inwards_nor_to_what_is_not_encrypted(
-    monkeypatch: pytest.MonkeyPatch, asked: str, place: str, said: str | None
+    monkeypatch: pytest.MonkeyPatch, asked: str, places: list[str], said: str | None
 ) -> None:
+    """Neither does any redirect after the first."""
     addresses = {"a.example": "8.8.8.8", "b.example": "127.0.0.1", "c.example": "8.8.4.4"}
     connected: list[str] = []
 
@@ -523,8 +527,8 @@ def test_a_redirect_leads_neither_inwards_nor_to_what_is_not_encrypted(
         def __init__(self, host: str, *_: object) -> None:
             super().__init__()
             connected.append(host)
-            redirect = mock.Mock(status=302, headers={"Location": place})
-            self.getresponse.return_value = redirect if len(connected) == 1 else mock.Mock(status=200, headers={})
+            place = places[len(connected) - 1] if len(connected) <= len(places) else None
+            self.getresponse.return_value = mock.Mock(status=302 if place else 200, headers={"Location": place})
 
         def _get_child_mock(self, **arguments: object) -> mock.Mock:
             return mock.Mock(**arguments)
@@ -532,10 +536,10 @@ def test_a_redirect_leads_neither_inwards_nor_to_what_is_not_encrypted(
     monkeypatch.setattr(fetch, "_Pinned", Connection)
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *_, **__: [(0, 0, 0, "", (addresses[host], 0))])
     monkeypatch.delenv(ENVIRONMENT_VARIABLE)
-    refused = pytest.raises(IncompleteError, match=f"{asked}: it redirects to '{place}': {said}")
+    refused = pytest.raises(IncompleteError, match=f"{asked}: it redirects to '{places[-1]}': {said}")
     with refused if said else contextlib.nullcontext():
         fetch._request(asked, {})
-    assert len(connected) == (1 if said else 2)
+    assert len(connected) == len(places) + (said is None)
 
 
 def test_a_name_that_dns_cannot_have(monkeypatch: pytest.MonkeyPatch) -> None:

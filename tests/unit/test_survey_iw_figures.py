@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ def test_a_target_surveyed_again_has_nothing_of_its_former_window(tmp_path: Path
     source, once, again = (tmp_path / f"{n}.parquet" for n in range(3))
     store.write_rows(source, "targets", [Target(domain=f"d{n}.example", url=f"https://d{n}.example/") for n in (1, 2)])
     fill_targets(source, once, known(IW, [record(n, 10, paced=False) for n in (1, 2)]))
-    fill_targets(once, again, known(IW, [in_bytes(1, 64_000), record(2, None)]))
+    fill_targets(once, again, known(IW, [in_bytes(1, 64_000), record(2, None, paced=True)]))
     found = [tuple(row[name] for name in OF_TARGETS) for row in targets.values(again, ("domain", *OF_TARGETS))]
     assert found == [(None, 64_000, "bytes", None), (10, 14_600, "segments", False)]
 
@@ -276,6 +277,15 @@ def test_vantage_points(tmp_path: Path) -> None:
         r for r in rows(*files, "--figure", "vantage-points", "--beside", IN_THE_WILD) if r["source"] == IN_THE_WILD
     ]
     assert len({row["vantage"] for row in published}) == 14
+
+
+def test_losses_of_a_server_whose_window_is_not_known_are_no_mark(tmp_path: Path) -> None:
+    home = [record(n, 30, cdn="Azure", vantage="campus") for n in range(5)]
+    away = [record(n, 30, cdn="Azure", vantage="VP") for n in range(4)]
+    for losses, mark in ((0, None), (1, "*")):
+        there = [replace(away[0], losses=losses), *away[1:], record(4, None, cdn="Azure", vantage="VP", losses=9)]
+        files = [written(tmp_path / f"{n}.parquet", scan) for n, scan in enumerate((home, there))]
+        assert rows(*files, "--figure", "vantage-points")[1]["mark"] == mark
 
 
 def test_servers_whose_window_there_is_of_another_kind_are_told(tmp_path: Path) -> None:

@@ -65,6 +65,15 @@ def test_subjects_of_a_list_and_of_targets(tmp_path: Path) -> None:
     assert [subject.alt_svc for subject in Subjects(by_hand)] == [None, None], "nobody has read their headers"
 
 
+@pytest.mark.parametrize("offer", [None, "h3=:443"])
+def test_whether_a_target_was_crawled_is_told_by_its_own_row(tmp_path: Path, offer: str | None) -> None:
+    """Of a list in which nobody offers HTTP/3 it was unknown what they offer, and a row by hand offered nothing."""
+    targets.write_rows(
+        tmp_path / "t.csv", [target(1, crawled_at=1.5, alt_svc=offer), target(2, crawled_at=2.5), target(3)]
+    )
+    assert [subject.alt_svc for subject in Subjects(tmp_path / "t.csv")] == [offer or "", "", None]
+
+
 def test_subjects_that_cannot_be_had(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="file not found"):
         Subjects(tmp_path / "none")

@@ -24,7 +24,8 @@ from core.outreach.blocks import BlockLists
 from core.outreach.dns import Answer, Service
 from core.outreach.pace import Lanes, TokenBucket
 from survey.access import Access, NotAskedError
-from survey.figures import Figures, as_document, print_figures
+from survey.charts import _groups
+from survey.figures import Figures, as_document, as_rows, print_figures
 from survey.options.record import OptionsRecord
 from survey.quic import candidates
 from survey.quic.candidates import Candidate, OfferSource, parse_alt_svc
@@ -334,6 +335,9 @@ def test_intervals_hold_what_nobody_knows_of_domains_that_were_not_crawled() -> 
     assert found.notes[-1].startswith(
         "Lower bounds, with intervals up to what is possible: offered, answers vn, http/3"
     )
+    assert as_document(found)["lower_bounds"] == ["offered", "answers vn", "http/3"]
+    marks = {row[2]: row[-1] for row in as_rows(found) if row[:2] == ("shares", "all")}
+    assert [name for name, mark in marks.items() if mark == "true"] == ["offered", "answers vn", "http/3"]
     all_asked = [replace(record, cause=QuicCause.NO_ANSWER) if n >= 100 else record for n, record in enumerate(some)]
     asked = figures(all_asked).shares["all"]
     assert asked["offered"].high == 1.0 and asked["http/3"].high < 0.13, "with --all servers say what DNS does not"
@@ -345,6 +349,12 @@ def test_alt_svc_is_a_share_of_the_domains_that_were_crawled() -> None:
     alone, both = (figures(some).shares["all"]["alt-svc"] for some in (crawled, crawled + listed))
     assert (both.count, both.n) == (50, 100) and both == alone
     assert not any("Lower bounds" in note for note in figures(crawled).notes)
+    assert as_document(figures(crawled))["lower_bounds"] == []
+    axis = mock.Mock()
+    _groups(axis, figures(crawled + listed))
+    assert axis.set_xticks.call_args.args[1] == [
+        *(">= offered", "https record", "alt-svc\nn = 100", ">= answers vn", ">= http/3")
+    ]
 
 
 def test_domains_whose_look_up_failed_do_not_count_among_those_that_offer_nothing() -> None:

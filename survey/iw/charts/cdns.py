@@ -121,8 +121,9 @@ def _vantage_points(scans: Sequence[Scan], beside: bool) -> ChartTable:
                 value, unit = reference[key]
                 groups.setdefault((record.cdn, unit, round(value, 3)), []).append(record)
         for (cdn, unit, value), records in sorted(groups.items()):
-            windows = [iw[0] for record in records if (iw := window(record)) is not None and iw[1] == unit]
-            mark = "*" if any(r.losses for r in records) and set(windows) == {value} else None
+            there = [(r.losses, iw[0]) for r in records if (iw := window(r)) is not None and iw[1] == unit]
+            windows = [iw for _, iw in there]
+            mark = "*" if any(losses for losses, _ in there) and set(windows) == {value} else None
             ends = min(windows, default=None), max(windows, default=None)
             cells = (cdn, label(value, unit), *ends, unit, mark, len(windows), len(records) - len(windows))
             rows.append(("measured", line, *facts, *cells))
