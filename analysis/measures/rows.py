@@ -157,7 +157,7 @@ class Typical:
     """Where providers are the unit: the estimate over domains, whose direction is tested (of bounds, the middle);
     None where it has no upper or lower end."""
     p_providers: float | None = None
-    """Kruskal and Wallis's test: do the effects of providers differ? None for parts, and with fewer than three of them
+    """Kruskal and Wallis's test: do the effects of providers differ? None for parts, and with fewer than two of them
     that have two domains."""
 
     @property

@@ -46,6 +46,8 @@ class StoppingOutcome:
     """The campaign stopped because its rule was met, or its plan ended at the same moment."""
     recorded_runs: int
     planned_runs: int
+    counted_runs: int | None
+    """How many runs of the plan, from its first, count; None: an older Upshift counted all, in the order of time."""
     rows: tuple[StoppingRow, ...]
 
     @property
@@ -67,8 +69,9 @@ def stoppings(dataset: Dataset, *, unproven: bool) -> list[StoppingOutcome]:
     rows = []
     for index, vantage, rule, entry in entries:
         chosen = (d.runs.folder == index) & d.runs.vantage.are(vantage)
-        # They are in the order of the plan. An older Upshift counted all.
-        chosen &= np.cumsum(chosen) <= int(entry.get("counted_runs", len(chosen)))
+        counted = int(entry["counted_runs"]) if "counted_runs" in entry else None
+        # They are in the order of the plan.
+        chosen &= np.cumsum(chosen) <= (len(chosen) if counted is None else counted)
         # Other folders may have other comparisons.
         ruled = {one["name"] for one in entry.get("comparisons", ())} or {comparison.name for comparison in effects}
         rows.append(
@@ -78,6 +81,7 @@ def stoppings(dataset: Dataset, *, unproven: bool) -> list[StoppingOutcome]:
                 reached=entry["reached"] is True,
                 recorded_runs=int(entry["recorded_runs"]),
                 planned_runs=int(entry["planned_runs"]),
+                counted_runs=counted,
                 rows=tuple(
                     _row(comparison, _speed_ups(samples, d, comparison, chosen), rule)
                     for comparison in effects

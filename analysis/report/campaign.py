@@ -295,6 +295,8 @@ def stopping_sentences(stoppings: Sequence[StoppingOutcome]) -> list[str]:
     for one in stoppings:
         rule = " and ".join(f"{quantity.value} {width:g}" for quantity, width in one.rule.items())
         runs = f"{one.recorded_runs} of {one.planned_runs} planned measurement runs"
+        if one.counted_runs is not None and one.counted_runs < one.recorded_runs:
+            runs += f", of which the first {one.counted_runs} of the plan count"
         if one.early:
             sentence = f"{one.vantage} stopped early, after {runs}: all intervals were within {rule} (until_ci)."
         elif one.reached:
@@ -307,6 +309,8 @@ def stopping_sentences(stoppings: Sequence[StoppingOutcome]) -> list[str]:
         late = [row.comparison for row in one.rows if not row.meets] if one.reached else []
         if late:
             sentence += f" Without the downloads that inspection rejected, {', '.join(late)} would be wider."
+        if one.counted_runs is None:
+            sentence += " An older Upshift counted in the order of time: with slots or budgets its intervals may miss."
         sentences.append(sentence)
     if any(one.early for one in stoppings):
         sentences.append(

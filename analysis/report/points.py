@@ -129,12 +129,14 @@ def _document(dataset: Dataset, samples: Samples, took: Sequence[Floats], kept: 
     )
     order = np.argsort(place[samples.run[config]], kind="stable")
     comparison = np.repeat(np.arange(len(each)), [len(pairs.low) for pairs in each])[order]
+    # Of the reference's twin where it has one, as in splits.csv: the luck of the pair itself would tell the parts.
+    limiter = np.concatenate([np.empty(0, np.int8), *(pairs.splits[SplitBy.LIMITER].codes for pairs in each)])[order]
     config, vs = (samples.download[side[order]] for side in (config, vs))  # indices in the dataset
     run = d.run[config]
     texts = {
         "vantage": d.runs.vantage[run],
         "provider": d.provider[config],
-        "limiter": samples.splits[SplitBy.LIMITER][vs],  # what limited the reference: what could be changed
+        "limiter": Texts(limiter, samples.splits[SplitBy.LIMITER].names),
         "domain": d.runs.domain[run],
     }
     names = {kind: sorted(column.present() - {""}, key=tables.provider_rank) for kind, column in texts.items()}

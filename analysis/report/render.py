@@ -234,14 +234,16 @@ def number(value: float | None, digits: int = 2) -> str:
 
 def by_limiter_cells(rows: Sequence[SpeedupRow]) -> Cells:
     """Heading and rows: the median speed-up of the runs in which the same limited the reference's twin (without one
-    the reference itself), and their number."""
+    the reference itself, which is not tested), and their number."""
     splits = [(row, split) for row in rows for split in row.splits if split.by is SplitBy.LIMITER and row.verdict]
     present = {part.name for _, split in splits for part in split.parts}
     shown = [name for name in Limiter if name in present]
-    cells = [["comparison", "limited", *(name.value.replace("_", " ") for name in shown)]]
+    cells = [["comparison", "reference's twin", *(name.value.replace("_", " ") for name in shown)]]
     for row, split in splits:
         parts = {part.name: f"{median_text(part.median)} ({part.n})" for part in split.parts}
-        cells.append([row.comparison.name, split.of or row.comparison.vs, *(parts.get(name, "–") for name in shown)])
+        vs = row.comparison.vs
+        twin = f"none ({vs}, not tested)" if split.of in (None, vs) else split.of
+        cells.append([row.comparison.name, twin, *(parts.get(name, "–") for name in shown)])
     return cells if shown else []
 
 

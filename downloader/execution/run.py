@@ -249,7 +249,9 @@ def _measures(journal: Journal, campaign: Campaign) -> bool:
     """Whether a vantage point still has something to measure: runs of its plan, unless it has met this very rule."""
     known, rule = journal.document("stopping"), Stopping(campaign.stop_when, campaign.comparisons, ()).state()
     asked, now_asked = ((one.get("rule"), [c["name"] for c in one.get("comparisons", ())]) for one in (known, rule))
-    return bool(journal.open_runs()) and not (known.get("reached") and asked == now_asked)
+    # An older Upshift counted in the order of time: what it says is computed again.
+    is_met = known.get("reached") and "counted_runs" in known and asked == now_asked
+    return bool(journal.open_runs()) and not is_met
 
 
 def check_limits(plan: SharedPlan, *, in_folder: int) -> None:

@@ -15,7 +15,7 @@ from analysis.measures.limiters import limiter_of
 from analysis.measures.pairs import pair
 from analysis.measures.rows import Metric
 from analysis.report import checks, targets
-from core.domain import Download, Outcome, Transport
+from core.domain import Download, Outcome, Role, Transport
 
 REASONS: tuple[Callable[[Download], str | None], ...] = (
     lambda d: checks._failure(d) if d.outcome == Outcome.FAILED else None,
@@ -92,6 +92,8 @@ def points(data: Dataset) -> list[list[Any]]:
     members: dict[tuple[Any, ...], list[Record]] = {}
     for record in data.records:
         members.setdefault(record.run, []).append(record)
+    floors = [(c.config, c.vs) for c in data.design.comparisons if c.role is Role.NOISE_FLOOR]
+    twins = dict(floors) | {vs: config for config, vs in floors}
     found: dict[tuple[Any, ...], list[list[Any]]] = {run: [] for run in members}
     for index, comparison in enumerate(data.design.comparisons):
         pairs = pair(samples, comparison.config, comparison.vs)
@@ -99,7 +101,10 @@ def points(data: Dataset) -> list[list[Any]]:
             new, old = records[config], records[vs]
             both = zip(_parts(old.download), _parts(new.download), strict=True)
             d = new.download
-            where = [d.vantage, d.provider, limiter_of(old) or "", d.domain, d.iteration]
+            twin = twins.get(comparison.vs, comparison.config)
+            name = comparison.vs if twin == comparison.config else twin
+            limiters = [limiter_of(record) for record in members[new.run] if record.download.configuration == name]
+            where = [d.vantage, d.provider, (limiters or [None])[0] or "", d.domain, d.iteration]
             speedups = [a / b if a and b else None for a, b in both]
             found[new.run].append([index, *where, low, high, *speedups, *_path(members[new.run])])
     return [point for run in found.values() for point in run]

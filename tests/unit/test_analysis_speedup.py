@@ -17,7 +17,7 @@ from analysis.measures import speedup
 from analysis.measures.pairs import Pairs, PlannedPairs, pair, pair_planned
 from analysis.measures.rows import BIN_NAMES, MINIMUM_DOMAINS, Size, SpeedupRow, SplitBy, Unit, Verdict
 from analysis.measures.verdicts import judge
-from analysis.report import findings
+from analysis.report import findings, render
 from core.domain import Comparison, Role
 from tests.cells import examples
 from tests.unit.samples import Sample, slow_pair, speedup_row, table, table2, texts
@@ -473,6 +473,8 @@ def test_what_limited_the_reference_itself_is_described_and_not_tested() -> None
     (one,) = findings.findings([row])
     assert "Median by what limited B: " in one.adds and "Not tested: what slowed B by chance" in one.adds
     assert "limited" not in one.why
+    rows = [row, split_by_limiter({"receive_window": 1.5, "path_rate": 1.0})]
+    assert [line[1] for line in render.by_limiter_cells(rows)] == ["reference's twin", "none (B, not tested)", "B2"]
 
 
 def test_all_gain_is_no_mixture_though_some_gain_more() -> None:

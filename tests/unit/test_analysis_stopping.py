@@ -32,8 +32,12 @@ def rows(domains: int, **changes: Any) -> list[Download]:
 
 
 def told(folder: Path, downloads: list[Download], **entry: Any) -> list[StoppingOutcome]:
+    """What is said of such a folder; `counted_runs` of None: as an older Upshift wrote it."""
     state: dict[str, Any] = {"rule": {"median": 0.05}, "reached": True, "recorded_runs": 20, "planned_runs": 90}
-    environment = {"schema": 1, "stopping": {"MUC": state | entry}}
+    state |= {"counted_runs": state["planned_runs"]} | entry
+    if state["counted_runs"] is None:
+        del state["counted_runs"]
+    environment = {"schema": 1, "stopping": {"MUC": state}}
     declared = [Comparison.of("WS", "BL")]
     write_campaign(folder, downloads, environment=environment, comparisons=declared)
     return stoppings(dataset.load([folder]), unproven=False)
@@ -100,10 +104,24 @@ def test_only_the_runs_that_counted_are_steps(tmp_path: Path) -> None:
     """In the order of the plan, whenever they were measured; an older Upshift counted all."""
     downloads = [download for number in range(30) for download in pair_of(number, started_at=1e9 - number)]
     for counted, domains in ((18, 18), (0, 0), (None, 30)):
-        entry = {} if counted is None else {"counted_runs": counted}
-        (found,) = told(tmp_path / str(counted), downloads, **entry)
+        (found,) = told(tmp_path / str(counted), downloads, counted_runs=counted)
         assert found.rows[0].domains == domains
         assert found.rows[0].median.low == (0.0 if domains == 0 else 2.0)
+
+
+def test_sentences_say_which_runs_counted(tmp_path: Path) -> None:
+    for reached, words in ((True, "MUC stopped early, after"), (False, "median 0.05 (until_ci) in")):
+        entry = {"reached": reached, "recorded_runs": 80, "counted_runs": 18}
+        (found,) = told(tmp_path / f"{reached}", rows(40), **entry)
+        sentence = stopping_sentences([found])[0]
+        assert f"{words} 80 of 90 planned measurement runs, of which the first 18 of the plan count" in sentence
+        assert "order of time" not in sentence
+        (found,) = told(tmp_path / f"{reached} older", rows(40), **entry | {"counted_runs": None})
+        sentence = stopping_sentences([found])[0]
+        assert (
+            "An older Upshift counted in the order of time: with slots or budgets its intervals may miss." in sentence
+        )
+        assert "of which" not in sentence
 
 
 def pair_of(number: int, *, started_at: float) -> list[Download]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
+import statistics
 from typing import Any
 
 import pytest
 
 from analysis.measures import costs, dataset
 from analysis.measures.dataset import Dataset
-from analysis.measures.rows import Metric
+from analysis.measures.rows import Metric, SplitBy
+from analysis.measures.speedup import speedup_rows
 from analysis.report import campaign, checks, figures, points, targets
 from core.domain import Download
 from tests.unit import report_reference as reference
@@ -86,6 +89,28 @@ def test_points(data: Dataset) -> None:
     ]
     assert found.document["points"] == expected and len(expected) > 300
     assert [line for _, line in found.part_lines] == reference.part_medians(data)
+
+
+def test_points_are_split_by_limiter_as_table_2_is(data: Dataset) -> None:
+    """By what limited the reference's twin, where it has one; its own luck made equal configurations differ."""
+    samples = costs.samples(data, metric=Metric.TIME)
+    document = points.points(data, samples).document
+    compared, twins = 0, set()
+    for index, row in enumerate(speedup_rows({"": samples}, data.design.comparisons)):
+        own = [point for point in document["points"] if point[0] == index]
+        for split in (split for split in row.splits if split.by is SplitBy.LIMITER):
+            twins.add((row.comparison.vs, split.of))
+            for part in split.parts:
+                members = [point for point in own if point[3] == document["names"]["limiter"].index(part.name)]
+                domains: dict[int, list[float]] = {}
+                for point in members:
+                    domains.setdefault(point[4], []).append(math.log(point[6]) if point[6] else -math.inf)
+                assert len(members) == part.n and len(domains) == part.domains
+                if part.median.value is not None:
+                    least = statistics.median(map(statistics.median, domains.values()))
+                    assert math.exp(least) == pytest.approx(part.median.value, rel=1e-5)
+                    compared += 1
+    assert compared > 10 and {("BL", "BL2"), ("BL", "BL")} < twins
 
 
 def test_figures(data: Dataset) -> None:

@@ -123,6 +123,19 @@ def test_data_of_a_campaign_that_met_its_rule_keeps_its_environment(
             journal.close()
 
 
+def test_a_rule_that_was_met_in_the_order_of_time_is_not_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older Upshift counted so. The vantage point goes on, so what it measures needs today's environment."""
+    plan = planned(tmp_path, until_ci="0.05")
+    state = Stopping(plan.campaign.stop_when, plan.campaign.comparisons, ()).state() | {"reached": True}
+    del state["counted_runs"]
+    for kernel in ("6.1", "6.12"):
+        monkeypatch.setattr(NoPlace, "kernel", kernel)
+        for journal in opened(plan, tmp_path / "out").values():
+            assert journal.document("environment")["kernel"] == kernel
+            journal.set_meta("stopping", json.dumps(state))
+            journal.close()
+
+
 def test_a_stop_that_is_asked_for_while_journals_open_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lock is taken, so `upshift stop` says that it asked; what was asked of an earlier process is gone."""
     out = tmp_path / "out"

@@ -41,6 +41,11 @@ const keepPairs = () => {
   keptOf = data.comparisons.map(() => []);
   for (const row of kept) keptOf[row[COMPARISON]].push(row);
 };
+// What a pair's limiter is of, beside the filter while it or the colours split the pairs by it.
+const limiterNote = () =>
+  filters.limiter.value || controls.colour.value === "limiter"
+    ? "; limiter: of the reference's twin in a noise floor, or without one of the reference, whose luck tells the parts, too"
+    : "";
 const isFiltered = () => search.value.trim() !== "" || Object.values(filters).some((box) => box.value);
 
 // [lower bound, upper bound] of the speed-up of the chosen part; null if it is not known.
@@ -257,7 +262,7 @@ const applyFilters = () => {
     place.textContent = shownHere === all.length ? String(total) : `${shownHere} of ${total}`;
   }
   document.getElementById("more-targets").hidden = allTargets || shown <= MOST_TARGETS;
-  document.getElementById("kept").textContent = `${kept.length} of ${counted(data.points.length, "pair")}, ${counted(shown, "target")}`;
+  document.getElementById("kept").textContent = `${kept.length} of ${counted(data.points.length, "pair")}, ${counted(shown, "target")}${limiterNote()}`;
   keepAddress();
 };
 
