@@ -32,8 +32,7 @@ def ceiling(environment: Mapping[str, Any] | None, *, vantage: str, client: str)
     Where the host changed during the campaign, the lowest that it had; unknown if one of them is.
     """
     place = _within(environment, "vantage_points", vantage)
-    earlier = _within(place, "earlier")
-    parts = [part for part in (earlier if isinstance(earlier, Mapping) else {}).values() if isinstance(part, Mapping)]
+    parts = [part for part in _earlier(place).values() if isinstance(part, Mapping)]
     calibrations = [part["client_ceilings"] for part in parts if "client_ceilings" in part]
     all_of_them = [_ceiling(one, client) for one in (_within(place, "client_ceilings"), *calibrations)]
     return min(all_of_them, key=lambda one: -math.inf if one.mbit_s is None else one.mbit_s)
@@ -53,13 +52,22 @@ def _ceiling(calibration: Any, client: str) -> Ceiling:
 
 
 def ladders(environment: Mapping[str, Any] | None) -> Iterator[tuple[str, list[list[str]]]]:
-    """(vantage point, table of its calibration), for those with transfers."""
+    """(vantage point, table of its calibration), for those with transfers; where the host changed, those of before,
+    too, each with the time until which it held.
+    """
     vantages = _within(environment, "vantage_points")
-    for vantage in vantages if isinstance(vantages, Mapping) else ():
-        clients = _within(vantages, vantage, "client_ceilings", "clients")
-        cells = ladder.cells(clients) if isinstance(clients, Mapping) else []
-        if cells[1:]:
-            yield vantage, cells
+    for vantage, place in vantages.items() if isinstance(vantages, Mapping) else ():
+        for name, part in {vantage: place, **{f"{vantage} {at}": own for at, own in _earlier(place).items()}}.items():
+            clients = _within(part, "client_ceilings", "clients")
+            cells = ladder.cells(clients) if isinstance(clients, Mapping) else []
+            if cells[1:]:
+                yield name, cells
+
+
+def _earlier(place: Any) -> Mapping[str, Any]:
+    """`until ...` -> what had other values until then."""
+    earlier = _within(place, "earlier")
+    return earlier if isinstance(earlier, Mapping) else {}
 
 
 def _within(document: Any, *names: str) -> Any:

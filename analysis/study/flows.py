@@ -165,7 +165,7 @@ class CellRow:
     """t interval (95 %) of the mean."""
     high: float | None = None
     median: float = math.nan
-    """NaN, too, where censored repetitions leave it open."""
+    """NaN, too, where censored repetitions leave it open, and for a gain in per cent."""
     median_low: float = math.nan
     """Interval (95 %) of the median from order statistics; infinite with few repetitions."""
     median_high: float = math.nan
@@ -194,10 +194,11 @@ def _described(flows: Flows, metric: str, cell: Cell) -> CellRow:
         lows = np.append(values, least_ms if metric == "time_ms" else [-math.inf] * len(least_ms))
         highs = np.append(values, [math.inf] * len(least_ms))
     mean = float(values.mean())
-    least, most = (float(np.median(ends)) for ends in (lows, highs))
-    median = least if least == most else math.nan
-    low, high = median_interval(lows, highs)
-    row = replace(row, mean=mean, median=median, median_low=low, median_high=high)
+    row = replace(row, mean=mean)
+    if metric != "gain_percent":  # its values are parts of one gain
+        least, most = (float(np.median(ends)) for ends in (lows, highs))
+        low, high = median_interval(lows, highs)
+        row = replace(row, median=least if least == most else math.nan, median_low=low, median_high=high)
     if row.n < 2:
         return row
     sd = float(values.std(ddof=1))

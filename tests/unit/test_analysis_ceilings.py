@@ -118,6 +118,26 @@ def test_flagged_downloads_are_counted_and_left_out_on_demand(tmp_path: Path) ->
     assert "above 70 % of its client&#39;s ceiling" in html and "near-ceiling" in html
 
 
+def test_the_tables_of_a_host_that_changed_have_each_calibration() -> None:
+    """A download may be near the ceiling of before, of which the report showed nothing."""
+
+    def calibrated(mbit_s: float) -> dict[str, Any]:
+        transfer = {"server": "nginx", "mbit_s": mbit_s, "client_core_share": 0.9, "server_core_share": 0.2}
+        entry = {"ceiling_mbit_s": mbit_s, "http": "1.1", "family": "curl", "transfers": [transfer]}
+        found: dict[str, Any] = environment(**{"curl-h1": entry})["vantage_points"]["MUC"]
+        return found
+
+    known = {"vantage_points": {"MUC": calibrated(2000.0)}}
+    until = {"until A": {"kernel": "6.1"}, "until B": calibrated(800.0), "until C": {"client_ceilings": None}}
+    assert [name for name, _ in ceilings.ladders(known)] == ["MUC"]
+    known["vantage_points"]["MUC"]["earlier"] = until | {"until D": None}
+    found = dict(ceilings.ladders(known))
+    assert list(found) == ["MUC", "MUC until B"]
+    assert "800" in found["MUC until B"][1]
+    known["vantage_points"]["MUC"]["earlier"] = ["?"]
+    assert list(dict(ceilings.ladders(known))) == ["MUC"]
+
+
 def test_a_ceiling_of_a_busy_host_is_said_to_be_too_low(tmp_path: Path) -> None:
     busy = environment(requests=900, quiche=20)
     busy["vantage_points"]["MUC"]["client_ceilings"]["too_low"] = True

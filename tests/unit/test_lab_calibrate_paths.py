@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -15,6 +16,7 @@ from vantage.lab.calibrate import (
     OVERLOAD,
     RATE_TOLERANCE,
     Calibration,
+    Check,
     burst_of,
     is_kept_busy,
     is_rate,
@@ -114,8 +116,36 @@ def test_a_loss_pattern_is_measured_where_nothing_else_drops(tmp_path: Path) -> 
 def test_losses_that_the_host_explains_are_noise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: dict[str, int], noise: str | None
 ) -> None:
-    path = tmp_path / "t.toml"
     law = "rtt_ms = 6, rate_mbit = 20, loss_percent = 1, ecn_threshold_bytes = 15000"
+    check = lost(tmp_path, monkeypatch, law, range(3, 12), counted)
+    assert (check.good, check.measured, check.noise) == (False, "9, 7 differ", noise)
+
+
+@pytest.mark.parametrize(("rate_mbit", "sent", "idle_s"), [(0.25, 625, 1), (0.05, 125, 4.8)])
+def test_packets_that_a_slow_path_had_no_time_for_are_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate_mbit: float, sent: int, idle_s: float
+) -> None:
+    asked: list[Sequence[str]] = []
+    law = f"rtt_ms = 50, rate_mbit = {rate_mbit}, loss_percent = 1"
+    check = lost(tmp_path, monkeypatch, law, (3, 8), {}, sent=sent, asked=asked)
+    assert (check.good, check.programmed, check.measured) == (True, f"2 of {sent}", "2, 0 differ")
+    collect, selftest = asked
+    assert float(collect[collect.index("--idle-s") + 1]) == pytest.approx(idle_s), "ten packets in a row are not lost"
+    assert selftest[-1] == str(sent)
+
+
+def lost(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    law: str,
+    numbers: Collection[int],
+    counted: Mapping[str, int],
+    *,
+    sent: int = 1000,
+    asked: list[Sequence[str]] | None = None,
+) -> Check:
+    """The comparison of losses where packets 3 and 8 are to be lost, and these were."""
+    path = tmp_path / "t.toml"
     path.write_text(topology("t", server("s", "www.s.example", path=law)))
     pair = {"from": "s", "to": "V", "tail": 2, "aqm": 2, "overflow": 0, "write_errors": 0}
     snapshots = iter([pair, {**pair, **{name: pair[name] + more for name, more in counted.items()}}])  # type: ignore[operator]
@@ -126,11 +156,20 @@ def test_losses_that_the_host_explains_are_noise(
     plan = SimpleNamespace(addresses={name: SimpleNamespace(ipv4=name) for name in ("V", "s")}, emulator=["pathem"])
     lab = SimpleNamespace(topology=load_topology(path), plan=plan, place=lambda name: name)
     programmed = SimpleNamespace(check=lambda **_: SimpleNamespace(stdout="[3, 8]"))
-    monkeypatch.setattr(calibrate, "start_probe", mock.MagicMock())
+    asked = [] if asked is None else asked
+
+    def start_probe(_: object, *arguments: str) -> mock.MagicMock:
+        asked.append(arguments)
+        return mock.MagicMock()
+
+    def run(argv: Sequence[str]) -> SimpleNamespace:
+        asked.append(argv)
+        return programmed
+
+    monkeypatch.setattr(calibrate, "start_probe", start_probe)
     monkeypatch.setattr(calibrate, "wait_ready", lambda _: None)
-    monkeypatch.setattr(calibrate, "probe", lambda *_: {})
-    monkeypatch.setattr(calibrate, "read_answer", lambda _: {"numbers": [n for n in range(1000) if not 3 <= n < 12]})
-    monkeypatch.setattr("vantage.lab.calibrate.process.run", lambda _: programmed)
+    monkeypatch.setattr(calibrate, "probe", lambda *_: {"sent": sent})
+    monkeypatch.setattr(calibrate, "read_answer", lambda _: {"numbers": [n for n in range(sent) if n not in numbers]})
+    monkeypatch.setattr("vantage.lab.calibrate.process.run", run)
     this = SimpleNamespace(_lab=lab, _emulator=SimpleNamespace(ask=ask), _quick=True)
-    check = Calibration.loss(this, "V", lab.topology.server[0])  # type: ignore[arg-type]
-    assert (check.good, check.measured, check.noise) == (False, "9, 7 differ", noise)
+    return Calibration.loss(this, "V", lab.topology.server[0])  # type: ignore[arg-type]

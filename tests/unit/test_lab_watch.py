@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import math
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +18,7 @@ from core.errors import PlaceError
 from core.system.place import FlowCount
 from core.system.process import Completed
 from vantage.lab.calibrate import unprogrammed
-from vantage.lab.watch import count_flows, judge, lateness_ms, stood_still
+from vantage.lab.watch import LabWatch, count_flows, judge, lateness_ms, stood_still
 from vantage.linux import namespace as linux
 from vantage.linux import settings, sysctls
 
@@ -53,15 +56,22 @@ def test_lateness_above_the_limit_voids() -> None:
     assert "5.1 ms late" in str(judge(one, one, 5.1, 5.0))
 
 
+def at(now_ms: int, *stalls: tuple[float, float]) -> dict[str, Any]:
+    """What a snapshot says of stalls: when they ended and how long they took [ms]."""
+    recent = [{"at_ns": int(at_ms * 1e6), "duration_ns": int(ms * 1e6)} for at_ms, ms in stalls]
+    edges = [*EDGES_US, math.inf]
+    buckets = [sum(low <= ms * 1000 < high for _, ms in stalls) for low, high in itertools.pairwise(edges)]
+    none = {"recent": [], "histogram": {"buckets": [0] * len(EDGES_US)}}
+    wakeup = {"recent": recent[-64:], "histogram": {"buckets": buckets}}
+    return {
+        "monotonic_ns": now_ms * 1_000_000,
+        "lateness_edges_us": EDGES_US,
+        "global": {"wakeup": wakeup, "iteration": none},
+    }
+
+
 def test_an_emulator_that_stood_still_voids() -> None:
     """27 of 3,400 packets were late, so the 99th percentile was 0.01 ms; a modelled queue dropped 5 for it."""
-
-    def at(now_ms: int, *stalls: tuple[int, int]) -> dict[str, Any]:
-        recent = [{"at_ns": at_ms * 1_000_000, "duration_ns": ms * 1_000_000} for at_ms, ms in stalls]
-        return {
-            "monotonic_ns": now_ms * 1_000_000,
-            "global": {"wakeup": {"recent": recent}, "iteration": {"recent": []}},
-        }
 
     assert stood_still(at(100), at(200), 5.0) is None
     assert stood_still(at(100, (90, 8)), at(200, (90, 8), (150, 4)), 5.0) is None, "before the run, or short"
@@ -70,6 +80,31 @@ def test_an_emulator_that_stood_still_voids() -> None:
     after = at(200)
     after["global"]["iteration"]["recent"] = [{"at_ns": 150_000_000, "duration_ns": 6_000_000}]
     assert stood_still(at(100), after, 5.0)
+
+
+def test_many_short_stalls_do_not_hide_a_long_one() -> None:
+    """The emulator remembers the last 64 of 1 ms and more."""
+    short = [(200.0 + number, 1.2) for number in range(64)]
+    hidden = stood_still(at(100), at(900, (110, 44), *short), 9.0)
+    assert hidden and hidden.detail == "the path emulator stood still for at least 10.0 ms (the limit is 9.0 ms)"
+    assert stood_still(at(100), at(900, (110, 44), *short), 10.0), "a bucket that begins at the limit is beyond it"
+    assert stood_still(at(100), at(900, (110, 44), *short), 11.0) is None, "it may have been 10.5 ms"
+    assert stood_still(at(100), at(900, (110, 8), *short), 9.0) is None
+    assert stood_still(at(100, (90, 44)), at(900, (90, 44), *short), 9.0) is None, "before the run"
+
+
+@pytest.mark.parametrize(
+    ("queue_ms", "stall_ms", "is_void"), [(200, 51, True), (200, 24, False), (30, 14, False), (30, 16, True)]
+)
+def test_a_stall_of_half_a_round_trip_voids_whatever_the_queue(queue_ms: float, stall_ms: float, is_void: bool) -> None:
+    """The queue holds what comes meanwhile, but all of it is late: 2 round trips with a queue of 4."""
+    pair = {"from": "a", "to": "b", "in_packets": 9, "overflow": 0, "write_errors": 0}
+    same = {"pairs": [pair | {"lateness": {"buckets": [0] * 4, "max_ns": 0}}], "nodes": []}
+    snapshots = iter([at(100) | same, at(900, (500, stall_ms)) | same])
+    answers: Any = {"forget_flows": dict, "flows": lambda: {"flows": []}, "snapshot": lambda: next(snapshots)}
+    emulator: Any = SimpleNamespace(ask=lambda order, **_: answers[order]())
+    found = LabWatch(emulator, (("a", "1.1.1.1"), ("b", "1.1.1.2")), rtt_ms=50, queue_ms=queue_ms).finish()
+    assert (found.disturbed is not None) is is_void
 
 
 def test_unprogrammed_drops_void() -> None:

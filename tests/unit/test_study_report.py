@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from analysis.study import claims, expected, figures, page
 from analysis.study.claims import ClaimVerdict, Spread, connected, mean_half_width, verdict
-from analysis.study.flows import Flows, Sample, cell_rows, read
+from analysis.study.flows import CELL_COLUMNS, Flows, Sample, cell_rows, read
 from core.errors import UsageError
 from core.files.study import Study
 from core.files.study_terms import METRICS
@@ -294,6 +294,24 @@ def test_two_equal_senders_have_no_gain() -> None:
         found.append(data.rows["gain_percent", made.cells_of("gain_percent")[0].key])
     assert abs(np.mean([row.mean for row in found])) < 2
     assert sum(not (row.low or 0) <= 0 <= (row.high or 0) for row in found) < 20, "intervals of 95 %"
+
+
+def test_a_gain_in_per_cent_has_no_median(tmp_path: Path) -> None:
+    """27 of 30 repetitions are alike on both sides, yet the median of what each adds to the gain was 25 of 50 %."""
+    made = study(EMPTY)
+    times = {"3": np.array([100.0] * 27 + [1100.0] * 3), "10": np.full(30, 100.0)}
+    ok = {cell.key: {"time_ms": times.get(cell.texts["iw"], times["10"])} for cell in made.cells}
+    samples = {key: Sample(ok=own, repetitions=tuple(range(30))) for key, own in ok.items()}
+    data = Flows(study=made, samples=samples)
+    cell = made.cells_of("gain_percent")[0]
+    row = data.rows["gain_percent", cell.key]
+    assert (row.mean, data.rows["gain_ms", cell.key].median) == (pytest.approx(50), 0)
+    assert row.low is not None and row.low < 50
+    assert np.isnan([row.median, row.median_low, row.median_high]).all()
+    page._write_rows(tmp_path / "cells.csv", (), CELL_COLUMNS, [row])
+    with (tmp_path / "cells.csv").open() as stream:
+        [written] = csv.DictReader(stream)
+    assert (written["median"], written["median_low"], written["median_high"]) == ("", "", "")
 
 
 @pytest.mark.parametrize("times", [[], [math.nan] * 3, [0.0, 0.0, 0.0]])

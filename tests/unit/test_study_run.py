@@ -63,6 +63,7 @@ class World:
     ) -> None:
         self.log: list[str] = []
         self.requests: list[Mapping[str, Any]] = []
+        self.stalls: list[Mapping[str, int]] = []
         self.clock, self.began = Clock(), 100.0
         self._idle, self._tails = iter(idle), tails or {}
         monkeypatch.setattr(lanes, "time", self.clock)
@@ -84,13 +85,18 @@ class World:
             assert arguments["timeout_ms"] < 30_000, "the emulator has to answer before its socket's time is over"
             self.clock.now += 0 if empty else arguments["timeout_ms"] / 1000
             return {"idle": empty}
-        passed = self.clock.now - self.began
+        pair: dict[str, Any] = {"from": SERVER, "to": CLIENT, "overflow": 0, "write_errors": 0}
+        pair["delivered_bytes"] = (self.clock.now - self.began) * 125_000
         answers: dict[str, dict[str, Any]] = {
             "elephant": {"port": PORT},
             "flows": {"flows": [{"sport": 80, "dport": port, "tail": tail} for port, tail in self._tails.items()]},
             "snapshot": {
                 "monotonic_ns": self.clock.monotonic_ns(),
-                "pairs": [{"from": SERVER, "delivered_bytes": passed * 125_000}],
+                "lateness_edges_us": [],
+                "global": {
+                    kind: {"recent": self.stalls, "histogram": {"buckets": []}} for kind in ("wakeup", "iteration")
+                },
+                "pairs": [pair],
                 "nodes": [],
             },
         }
@@ -114,6 +120,19 @@ def test_a_block_begins_on_an_empty_path(monkeypatch: pytest.MonkeyPatch, beside
     world = World(monkeypatch, idle=[False, False], tails={PORT: 1})
     world.lane.prepare(knobs(beside=beside))
     assert world.log[:5] == ["alone", "idle", "idle", "idle", "set_path"]
+
+
+@pytest.mark.parametrize(("stall_ms", "time_ms", "is_void"), [(20, 300, True), (4, 300, False), (20, 2500, False)])
+def test_a_repetition_in_which_the_emulator_stood_still_is_void(
+    monkeypatch: pytest.MonkeyPatch, stall_ms: int, time_ms: float, is_void: bool
+) -> None:
+    world = World(monkeypatch)
+    before = world.lane._snapshot()
+    world.clock.sleep(time_ms / 1000)
+    world.stalls.append({"at_ns": world.clock.monotonic_ns(), "duration_ns": stall_ms * 1_000_000})
+    fault = world.lane._fault(before, 0.0, 0.0, time_ms)
+    said = f"the path emulator stood still for {stall_ms}.0 ms (the limit is 5.0 ms)"
+    assert fault == (said if is_void else "")
 
 
 def test_the_next_flow_waits_for_an_empty_path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +210,7 @@ def test_a_flow_of_60_s_may_be_void(
     """What its path was programmed to lose is no reason."""
     world = World(monkeypatch)
     losses = {"loss": 900, "tail": 80, "aqm": 7, "lateness_max_ns": late_ms * 1e6}
-    answers: dict[str, Any] = {"flows": {"flows": [losses]}, "snapshot": {"pairs": [], "nodes": []}}
+    answers: dict[str, Any] = {"flows": {"flows": [losses]}, "snapshot": world.lane._snapshot()}
     world.lane._emulator = SimpleNamespace(ask=lambda op, **_: answers.get(op, {"idle": True}))
     metrics = {"time_ms": CENSORED_S * 1000, "spent_ms": CENSORED_S * 1000}
     world.lane._load = lambda *_, **__: (metrics, waited_ms, Ending.CENSORED)

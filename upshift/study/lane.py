@@ -17,7 +17,7 @@ from upshift.study.clients import EndedError, KernelClient, LaneProber
 from vantage.lab.addresses import window_addresses
 from vantage.lab.lab import Lab
 from vantage.lab.topology import PathSpec, Sending
-from vantage.lab.watch import judge
+from vantage.lab.watch import LATENESS_LIMIT_MS, judge, stood_still
 from vantage.linux import namespace as linux
 
 CLIENT = "client"
@@ -188,7 +188,8 @@ class Lane:
             return f"client and sender waited {waited_ms:.1f} ms for a processor (limit {limit:.1f} ms)"
         if late_ms > limit:
             return f"the path emulator was {late_ms:.1f} ms late (limit {limit:.1f} ms)"
-        disturbed = judge(before, self._snapshot(), None, limit)
+        after = self._snapshot()
+        disturbed = judge(before, after, None, limit) or stood_still(before, after, max(limit, LATENESS_LIMIT_MS))
         return "" if disturbed is None else disturbed.detail
 
     def _rest(self, knobs: Knobs, more_s: float) -> None:

@@ -239,9 +239,12 @@ class Calibration:
         before = self._emulator.ask("snapshot", pairs=pairs)
         count = LOSS_PACKETS // (3 if self._quick else 1)
         rate = min(20.0, path.rate_mbit / 2)
-        with start_probe(here, "collect", str(PORT)) as collector:
+        idle_s = max(1.0, 10 * MTU * 8e-6 / rate)
+        with start_probe(here, "collect", str(PORT), "--idle-s", str(idle_s)) as collector:
             wait_ready(collector)
-            probe(there, "blast", local, str(PORT), "--rate-mbit", str(rate), "--count", str(count), "--seconds", "60")
+            count = probe(
+                there, "blast", local, str(PORT), "--rate-mbit", str(rate), "--count", str(count), "--seconds", "60"
+            )["sent"]  # fewer on a slow path
             came = set(read_answer(collector)["numbers"])
         after = self._emulator.ask("snapshot", pairs=pairs)
         seed = self._lab.topology.seed_of("loss", server.name, vantage)

@@ -25,7 +25,8 @@ class LabWatch:
     Args:
         ends: the vantage point and the server.
         rtt_ms: round-trip time of the path [ms]; it determines how much lateness voids a run.
-        queue_ms: how long its longest queue takes [ms]; standing still for half of that voids a run, too.
+        queue_ms: how long its longest queue takes [ms]; standing still for half of that, or of a round trip, voids a
+            run, too.
     """
 
     def __init__(self, emulator: Emulator, ends: tuple[End, End], *, rtt_ms: float, queue_ms: float) -> None:
@@ -33,7 +34,7 @@ class LabWatch:
         (self._here, self._local), (self._there, self._remote) = ends
         self._pairs = [[self._here, self._there], [self._there, self._here]]
         self._limit_ms = max(LATENESS_LIMIT_MS, rtt_ms / 4)
-        self._stall_ms = max(self._limit_ms, queue_ms / 2)
+        self._stall_ms = max(self._limit_ms, min(queue_ms, rtt_ms) / 2)
         # Ports are reused: an earlier run's counts must not be included.
         emulator.ask("forget_flows", a=self._local, b=self._remote)
         self._before = emulator.ask("snapshot", pairs=self._pairs)
@@ -113,18 +114,18 @@ def stood_still(before: Mapping[str, Any], after: Mapping[str, Any], limit_ms: f
     It delays few packets, so no percentile of their lateness shows it. Yet all that had come meanwhile is read at one
     instant and meets the modelled queue there: packets are dropped or marked that the path would have carried.
     """
-    longest = max(
-        (
-            stall["duration_ns"] / 1e6
-            for kind in ("wakeup", "iteration")
-            for stall in after["global"][kind]["recent"]
-            if stall["at_ns"] > before["monotonic_ns"]
-        ),
-        default=0.0,
-    )
-    if longest <= limit_ms:
+    stalls = [(0.0, "")]
+    for kind in ("wakeup", "iteration"):
+        old, new = before["global"][kind], after["global"][kind]
+        recent = [stall["duration_ns"] / 1e6 for stall in new["recent"] if stall["at_ns"] > before["monotonic_ns"]]
+        stalls += [(ms, "") for ms in recent if ms > limit_ms]
+        # Many short ones push a long one out of `recent`.
+        counts = zip(after["lateness_edges_us"], old["histogram"]["buckets"], new["histogram"]["buckets"], strict=True)
+        stalls += [(us / 1e3, "at least ") for us, first, last in counts if last > first and us >= 1e3 * limit_ms]
+    longest, words = max(stalls)
+    if not longest:
         return None
-    detail = f"the path emulator stood still for {longest:.1f} ms (the limit is {limit_ms:.1f} ms)"
+    detail = f"the path emulator stood still for {words}{longest:.1f} ms (the limit is {limit_ms:.1f} ms)"
     return Disturbance(reason=VoidReason.EMULATOR_LATE, detail=detail)
 
 
