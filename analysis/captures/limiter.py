@@ -186,8 +186,9 @@ def _rounds(connection: Connection) -> list[_Round]:
 
 
 def _has_round_trip(connection: Connection) -> bool:
-    """Whether rounds are as long as a round trip: without TCP's handshake they take 1 ms, and all gaps are silences."""
-    return connection.protocol == "quic" or (connection.initial_rtt_ns or 0) > 0
+    """Whether rounds are as long as a round trip: without the handshake they take 1 ms, and all gaps are silences."""
+    rtt_ns = _base_rtt_ns(connection) if connection.protocol == "quic" else connection.initial_rtt_ns
+    return (rtt_ns or 0) > 0
 
 
 def _near_window(connection: Connection, number: int, duration_ns: int, base_ns: int | None) -> float:

@@ -70,6 +70,8 @@ class Inspection:
     """Downloads with KPIs."""
     kept: int
     """Downloads that keep the rows of an earlier inspection because they cannot be made again."""
+    recorded: int
+    """Downloads whose capture is missing, and whose rows are what was found in it right after the run."""
     newer_kpis: tuple[str, ...]
     """KPIs that are empty for some downloads, as their captures were dropped by an Upshift that did not know them."""
     lost: tuple[LostEvidence, ...]
@@ -122,7 +124,7 @@ def inspect_campaign(
         lie.require()
         work = functools.partial(evidence_of, captures=lie, factors=factors, again=again)
         read = functools.partial(in_order, jobs=jobs) if cluster is None else cluster.in_order
-        return _Tables(folder, journals, functools.partial(read, work), progress, again=again).write()
+        return _Tables(folder, journals, functools.partial(read, work), progress).write()
 
 
 class _Tables:
@@ -132,16 +134,14 @@ class _Tables:
         journals: Mapping[str, JournalReader],
         read: Callable[[Iterable[Run]], Iterator[Evidence]],
         progress: Progress,
-        *,
-        again: bool,
     ) -> None:
-        self._folder, self._journals, self._read, self._progress, self._again = folder, journals, read, progress, again
+        self._folder, self._journals, self._read, self._progress = folder, journals, read, progress
         self._earlier = Earlier(folder)
         self._total = sum(journal.recorded_runs() for journal in journals.values())
         self._lost: list[LostEvidence] = []
         self._newer: set[str] = set()
         self._treatments: dict[bool | None, int] = {True: 0, False: 0, None: 0}
-        self._runs = self._void = self._kpis = self._kept = 0
+        self._runs = self._void = self._kpis = self._kept = self._recorded = 0
         self._at = ""
         """The vantage point whose journal is being read."""
 
@@ -180,6 +180,7 @@ class _Tables:
             void=self._void,
             kpis=self._kpis,
             kept=self._kept,
+            recorded=self._recorded,
             newer_kpis=tuple(sorted(self._newer)),
             lost=tuple(self._lost),
         )
@@ -195,7 +196,7 @@ class _Tables:
             yield from self._without_journal()
             self._at = name
             # Two readers of one stream: `in_order` holds as many runs as it has captures in progress.
-            given, named = itertools.tee(_with_findings(journal, again=self._again))
+            given, named = itertools.tee(_with_findings(journal))
             for (run, _), evidence in zip(named, self._read(given), strict=True):
                 yield from self._run(name, run, evidence)
             self._at = ""
@@ -216,6 +217,7 @@ class _Tables:
             if stays is None:
                 self._newer |= evidence.newer
             self._kept += stays is not None
+            self._recorded += stays is None and evidence.is_recorded and evidence.lost is not None
             yield stays or new
         self._runs += 1
         self._progress.update("captures", done=self._runs, total=self._total, failed=len(self._lost))
@@ -253,11 +255,10 @@ class _Tables:
         return document
 
 
-def _with_findings(journal: JournalReader, *, again: bool) -> Iterator[Run]:
-    """The measurement runs of a journal, each with what was found in its capture right after it if that may count."""
+def _with_findings(journal: JournalReader) -> Iterator[Run]:
+    """The measurement runs of a journal, each with what was found in its capture right after it."""
     for run in measurement_runs(journal.downloads(), lambda download: download):
-        findings = None if run[0].capture is None else journal.findings(run[0].capture)
-        yield run, None if findings is not None and again and not findings.dropped else findings
+        yield run, None if run[0].capture is None else journal.findings(run[0].capture)
 
 
 def measurement_runs(rows: Iterable[Row], download: Callable[[Row], Download]) -> Iterator[tuple[Row, ...]]:

@@ -47,6 +47,8 @@ class Evidence:
     """Why data that was measured is missing; None if nothing is."""
     newer: frozenset[str] = frozenset()
     """KPIs that were not known when the capture was dropped; they are empty."""
+    is_recorded: bool = False
+    """The rows are what the journal has."""
 
 
 Run = tuple[Sequence[Download], RecordedFindings | None]
@@ -191,7 +193,7 @@ def from_findings(recorded_rows: Sequence[Any], downloads: Sequence[Download]) -
             kpis = {name: kpis.get(name) for name in KPIS}
         proof = {name: recorded["proof"].get(name) for name in INSPECTED}
         rows.append(Inspected(download=replace(download, **proof), kpis=kpis))
-    return Evidence(rows=tuple(rows), newer=frozenset(newer))
+    return Evidence(rows=tuple(rows), newer=frozenset(newer), is_recorded=True)
 
 
 class Earlier:

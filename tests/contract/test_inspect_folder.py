@@ -226,15 +226,20 @@ def test_what_older_code_found_in_dropped_captures_replaces_no_later_row(
     assert {d.engine for d in downloads(campaign)} == {"upshift 0.0"}, "where there is nothing else"
 
 
+@pytest.mark.parametrize("again", [False, True])
 def test_what_older_code_found_counts_where_a_capture_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
     """As after a power cut that undid the mark of a dropped capture, not its removal, and an update of Upshift."""
     campaign = looked_at_by_older_code(tmp_path, monkeypatch)
     gone = captures(campaign)[0]
     gone.unlink()
-    found = inspected(campaign)
+    done = CliRunner().invoke(app, ["inspect", str(campaign), *["--again"] * again])
+    assert "0 downloads keep their earlier rows, 5 have what the journal found; restore" in str(done.exception)
+    (campaign / "downloads.parquet").unlink()
+    found = inspected(campaign, again=again)
     assert (found.proven, found.refuted, found.unproven, found.kpis) == (16, 4, 0, 16)
+    assert (found.kept, found.recorded) == (0, 5)
     assert [(campaign / lost.path, lost.why) for lost in found.lost] == [(gone, "the capture is missing")]
     made_by = [(d.domain, d.engine) for d in downloads(campaign)]
     assert made_by == [(f"d{n}.example", "upshift 0.0" if n == 0 else rows.ENGINE) for n in range(4) for _ in range(5)]

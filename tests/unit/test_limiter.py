@@ -80,7 +80,7 @@ def test_a_clock_that_was_set_back_in_the_handshake_tells_no_round_trip(empty: C
     verdict = judge(replace(window, syn_ack_ns=-5 * MS))
     assert verdict.limiter is Limiter.RECEIVE_WINDOW and "RTT" not in verdict.evidence
     slow = replace(quic(answer(empty, [60_000] * 10)), quic_window=1_000_000)
-    assert judge(replace(slow, quic_server_initial_ns=-5 * MS)).limiter is Limiter.SENDER
+    assert judge(replace(slow, quic_server_initial_ns=-5 * MS)).limiter is Limiter.UNKNOWN
 
 
 def test_a_window_limits_where_there_is_no_queue(empty: Connection) -> None:
@@ -330,6 +330,7 @@ def test_rounds_of_an_unknown_round_trip_tell_nothing(empty: Connection, initial
     assert (verdict.limiter, dict(verdict.shares)) == (Limiter.UNKNOWN, {})
     assert verdict.evidence == "the round trip of the handshake is not in the capture"
     assert judge(quic(slow)).limiter is Limiter.SENDER
+    assert judge(replace(quic(slow), quic_last_client_initial_ns=None)) == verdict
 
 
 def test_the_columns(empty: Connection) -> None:

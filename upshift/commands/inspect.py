@@ -126,8 +126,10 @@ def require_evidence(inspections: Sequence[Inspection]) -> None:
         typer.echo(f"upshift: and {len(lost) - _MOST_NAMED} more; --json names all", err=True)
     if lost:
         kept = sum(inspection.kept for inspection in inspections)
+        recorded = sum(inspection.recorded for inspection in inspections)
+        found = f", {recorded} have what the journal found" if recorded else ""
         raise IncompleteError(
-            f"{len(lost)} captures or journals are missing or damaged; {kept} downloads keep their earlier rows",
+            f"{len(lost)} captures or journals are missing or damaged; {kept} downloads keep their earlier rows{found}",
             remedy="restore them, then run upshift inspect",
         )
 

@@ -71,6 +71,8 @@ pub struct LongHeader {
 /// A server's 1-RTT datagrams of at least so many bytes carry a body: its packets are full but for the last one, and a
 /// full one has at least 1,200 (RFC 9000, section 14). Settings, tickets and acknowledgements are smaller.
 const BODY_BYTES: u32 = 1000;
+/// A datagram above this, what an Ethernet frame carries of IPv4 and UDP, is several that the host merged (GRO).
+const FRAME_BYTES: u32 = 1472;
 /// Datagrams below this carry acknowledgements and no part of a body.
 pub const DATA_BYTES: u32 = 100;
 
@@ -89,16 +91,16 @@ fn is_known(version: u32) -> bool {
 }
 
 /// Whether a UDP payload of `length` bytes with this header begins a connection: a version that we know, or an Initial
-/// as RFC 9000 (sections 7.2 and 14.1) wants it from a client, so that experimental versions are found too. Its QUIC bit
-/// is set, or it may be anything.
+/// as RFC 9000 (sections 7.2 and 14.1) wants it from a client, so that experimental versions are found too. Its QUIC
+/// bit is set, or it may be anything.
 #[must_use]
 pub fn begins_connection(header: &LongHeader, length: u32) -> bool {
     let is_initial = header.kind == Kind::Initial && header.destination.length >= 8;
     header.has_quic_bit && (is_known(header.version) || is_initial && length >= 1200)
 }
 
-/// Parses the long header at the start of `bytes`; `None` if it is not one. An unknown version is read as version 1. The
-/// QUIC bit may have any value.
+/// Parses the long header at the start of `bytes`; `None` if it is not one. An unknown version is read as version 1.
+/// The QUIC bit may have any value.
 #[must_use]
 pub fn long_header(bytes: &[u8]) -> Option<LongHeader> {
     let first = *bytes.first()?;
@@ -175,8 +177,8 @@ pub struct Spin {
 }
 
 impl Spin {
-    /// Takes a packet. Packets that are reordered at an edge flip the bit, too (RFC 9312, section 3.8.2): what flips sooner
-    /// than half the handshake's round trip after an edge is one only if the next packets agree.
+    /// Takes a packet. Packets that are reordered at an edge flip the bit, too (RFC 9312, section 3.8.2): what flips
+    /// sooner than half the handshake's round trip after an edge is one only if the next packets agree.
     fn packet(&mut self, bit: bool, handshake_ns: i64, now_ns: i64) -> Option<i64> {
         self.packets += 1;
         self.flips += u64::from(self.last.is_some_and(|last| last != bit));
@@ -239,12 +241,12 @@ pub struct State {
     pub short_ns: [Option<i64>; 2],
     /// Spin bits of the client's and of the server's packets.
     pub spin: [Spin; 2],
-    /// The server's answer: from its first 1-RTT datagram with a body, after the client's first 1-RTT packet and probes of
-    /// a larger MTU, to its last one that is more than an acknowledgement and came before the client's last datagram. All answers of a connection
-    /// count as one.
+    /// The server's answer: from its first 1-RTT datagram with a body, after the client's first 1-RTT packet and probes
+    /// of a larger MTU, to its last one that is more than an acknowledgement and came before the client's last
+    /// datagram. All answers of a connection count as one.
     pub answer: Response,
-    /// What came of it since the client's last datagram. A client that has the answer closes (RFC 9000, section 10.2): what
-    /// comes then are probes of a server that waits for acknowledgements, or for a larger MTU.
+    /// What came of it since the client's last datagram. A client that has the answer closes (RFC 9000, section 10.2):
+    /// what comes then are probes of a server that waits for acknowledgements, or for a larger MTU.
     unanswered: Unanswered,
     /// How the answer began.
     opening: Opening,
@@ -256,12 +258,17 @@ pub struct State {
 struct Opening {
     /// The last one, as if the answer began with it.
     latest: Response,
+    /// A smaller one with data came together with it: the first part of an answer ends so.
+    has_rest: bool,
     /// Bytes of the answer before it.
     bytes_before: u64,
     /// The one before, B, and how long before, ns; 0 if none.
     lone_bytes: u64,
     lone_ns: i64,
-    /// Two came together, or one alone that is no larger than the one before it, or another request.
+    lone_has_rest: bool,
+    /// What came together with a latest one that is larger, so that this may be a probe, too, B.
+    behind_bytes: Option<u64>,
+    /// Two came together, or one alone that is no larger than the one before it, or merged ones, or another request.
     is_over: bool,
 }
 
@@ -287,8 +294,8 @@ impl State {
             && self.short_ns.iter().any(Option::is_some)
     }
 
-    /// Takes a datagram of `len` bytes, of which `bytes` were captured; `role` is 0 for the client's. With it, its sender
-    /// has sent `ip_bytes`. Returns a spin-bit sample, ns.
+    /// Takes a datagram of `len` bytes, of which `bytes` were captured; `role` is 0 for the client's. With it, its
+    /// sender has sent `ip_bytes`. Returns a spin-bit sample, ns.
     pub fn datagram(
         &mut self,
         role: usize,
@@ -324,8 +331,8 @@ impl State {
         None
     }
 
-    /// Round trip of the handshake, ns: from the last Initial of the client before the server's first. Those before were
-    /// lost, or answered by a Retry.
+    /// Round trip of the handshake, ns: from the last Initial of the client before the server's first. Those before
+    /// were lost, or answered by a Retry.
     #[must_use]
     pub fn handshake_ns(&self) -> Option<i64> {
         self.initial_ns[1]?.checked_sub(self.last_client_initial_ns?)
@@ -334,6 +341,8 @@ impl State {
     fn note_answer(&mut self, len: u32, ip_bytes: u64, now_ns: i64) {
         if !self.opening.is_over && len >= BODY_BYTES {
             self.note_opening(len, ip_bytes, now_ns);
+        } else if len >= DATA_BYTES && !self.is_alone(now_ns) {
+            self.opening.has_rest = true;
         }
         if self.answer.first_bytes > 0 && len >= DATA_BYTES {
             self.unanswered.last_ns = now_ns;
@@ -342,21 +351,30 @@ impl State {
         }
     }
 
-    /// Begins the answer; once more behind probes of a larger MTU (RFC 9000, section 14.4). Each comes alone and is larger
-    /// than the one before, and than what follows; once acknowledged, a round trip later, that may be as large.
+    /// Whether more than a quarter of a round trip has passed since the latest datagram with a body.
+    fn is_alone(&self, now_ns: i64) -> bool {
+        let rtt_ns = self.handshake_ns().unwrap_or(0);
+        rtt_ns > 0 && now_ns.saturating_sub(self.opening.latest.first_ns) > rtt_ns / 4
+    }
+
+    /// Begins the answer; once more behind probes of a larger MTU (RFC 9000, section 14.4). Each comes alone and is
+    /// larger than the one before, and than what follows; once acknowledged, a round trip later, that may be as large.
+    /// The last of several may come together with the body, so that the next one tells how large that is. Merged ones
+    /// (GRO) have no size to compare.
     fn note_opening(&mut self, len: u32, ip_bytes: u64, now_ns: i64) {
         let Some(request_ns) = self.short_ns[0] else {
             return;
         };
+        let is_alone = self.opening.behind_bytes.is_none() && self.is_alone(now_ns);
         let rtt_ns = self.handshake_ns().unwrap_or(0);
         let opening = &mut self.opening;
-        let (len, latest) = (u64::from(len), opening.latest);
-        let since_ns = now_ns.saturating_sub(latest.first_ns);
-        let is_alone = rtt_ns > 0 && since_ns > rtt_ns / 4;
+        let (is_merged, len, latest) = (len > FRAME_BYTES, u64::from(len), opening.latest);
         let is_growing = opening.lone_bytes < latest.first_bytes;
         if latest.first_bytes == 0 || is_alone && is_growing {
             opening.lone_bytes = latest.first_bytes;
-            opening.lone_ns = since_ns;
+            opening.lone_ns = now_ns.saturating_sub(latest.first_ns);
+            opening.lone_has_rest = std::mem::take(&mut opening.has_rest);
+            opening.is_over = is_merged;
             opening.bytes_before = self.answer.bytes + self.unanswered.bytes;
             opening.latest = Response {
                 first_ns: now_ns,
@@ -371,10 +389,14 @@ impl State {
             }
             return;
         }
-        opening.is_over = true;
-        let largest = len.max(latest.first_bytes);
-        let is_probe = opening.lone_bytes > largest
-            || opening.lone_bytes == largest && opening.lone_ns >= rtt_ns;
+        let one_bytes = if is_merged { 0 } else { len };
+        let (lone, behind) = (opening.lone_bytes, opening.behind_bytes);
+        let largest = one_bytes.max(behind.unwrap_or(latest.first_bytes));
+        let is_acknowledged = opening.lone_ns >= rtt_ns && !opening.lone_has_rest;
+        let is_probe = lone > largest || lone == largest && is_acknowledged;
+        let is_open = lone > 0 && behind.is_none() && len < latest.first_bytes;
+        opening.is_over = is_probe || is_alone || !is_open;
+        opening.behind_bytes = Some(len);
         if is_probe && !is_alone {
             let (before, found) = (opening.bytes_before, self.answer);
             self.answer = latest;
@@ -507,8 +529,8 @@ mod tests {
         assert_eq!(answer.ip_bytes, 6000);
     }
 
-    /// Time of an answer's first byte, its bytes and the size of its first datagram. The handshake takes 50 ms; the server
-    /// sends datagrams of these sizes at these times (ms), and the client answers each with so many bytes.
+    /// Time of an answer's first byte, its bytes and the size of its first datagram. The handshake takes 50 ms; the
+    /// server sends datagrams of these sizes at these times (ms), and the client answers each with so many bytes.
     fn began(datagrams: &[(i64, u32)], answer_bytes: u32) -> (i64, u64, u64) {
         const MS: i64 = 1_000_000;
         let mut state = State::default();
@@ -548,12 +570,27 @@ mod tests {
     }
 
     #[test]
+    fn the_last_of_several_probes_may_come_together_with_the_body() {
+        let probes = [(100, 1200), (150, 1300), (395, 1350)];
+        let datagrams = [&probes[..], &[(400, 1250), (401, 1250), (402, 700)]].concat();
+        for answer_bytes in [30, 1252] {
+            assert_eq!(began(&datagrams, answer_bytes), (395, 4550, 1350));
+        }
+        let of_two = [(100, 1350), (400, 1250), (401, 1050)];
+        assert_eq!(began(&of_two, 30), (400, 2300, 1250));
+    }
+
+    #[test]
     fn what_is_no_probe_begins_an_answer() {
         for datagrams in [
             &[(100, 1250), (100, 1100)][..],
             &[(100, 1250), (150, 1100)], // a body of two, over two round trips
             &[(100, 1250), (150, 1100), (400, 1250), (401, 1250)], // and another one
             &[(100, 1100), (400, 1250), (401, 1250)], // headers before the server thinks
+            &[(100, 1100), (400, 1250), (401, 1050)],
+            &[(100, 1100), (400, 1350), (401, 1250), (402, 1250)],
+            &[(100, 1250), (100, 450), (400, 1250), (401, 1250)], // a head of two
+            &[(100, 12500), (150, 5000), (151, 5000)],            // merged by the host
             &[
                 (100, 1250),
                 (120, 1250),

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use crate::holes::{Hole, Holes, Stamp};
 use crate::plain::Plain;
-use crate::seq::{after, distance};
+use crate::seq::{after, before, distance};
 use crate::tcp::{Segment, flag};
 
 /// No window is larger (RFC 7323, section 2.3): data further off does not belong to this connection.
@@ -108,6 +108,8 @@ struct Sent {
 /// State of one direction.
 #[derive(Debug, Default)]
 pub struct Truth {
+    /// Number of the first packet.
+    first: u32,
     high: u32,
     has_high: bool,
     /// Number of the SYN before the data, if it was captured, and of another SYN.
@@ -185,8 +187,9 @@ impl Truth {
             }
         };
         let verdict = if !self.has_high || (start == self.high && !segment.any(flag::SYN)) {
-            if !self.has_high && segment.any(flag::SYN) {
-                self.isn = Some(start);
+            if !self.has_high {
+                self.first = start;
+                self.isn = segment.any(flag::SYN).then_some(start);
             }
             self.advance(end, stamp);
             NEW
@@ -214,7 +217,8 @@ impl Truth {
         self.recent.get_or_insert_default();
     }
 
-    /// Whether a packet is a copy of one of the last: with the same identification or, where that is missing or 0, TSval.
+    /// Whether a packet is a copy of one of the last: with the same identification or, where that is missing or 0,
+    /// TSval.
     fn is_copy(&self, seq: u32, len: u32, stamp: Stamp, now_ns: i64, rtt_ns: i64) -> bool {
         let is_same = |sent: &Sent| match stamp.id() {
             Some(id) if id != 0 => sent.stamp.id() == Some(id),
@@ -383,6 +387,9 @@ impl Truth {
                 && id != other
             {
                 self.evidence.ip_id += 1;
+                if known.is_none() && self.was_in_turn(start, end, other.wrapping_sub(id)) {
+                    return TrueClass::Duplicate;
+                }
                 return sent_again(id.wrapping_sub(other).cast_signed() > 0);
             }
         }
@@ -400,6 +407,17 @@ impl Truth {
         sent_again(!is_soon(hole.opened_ns, now_ns, rtt_ns))
     }
 
+    /// Whether a packet that meets no gap, sent `earlier` packets before the newest, was sent when its bytes were new:
+    /// these packets can have carried what lies behind it. So it came then, and was not overtaken: this is a copy.
+    fn was_in_turn(&self, start: u32, end: u32, earlier: u16) -> bool {
+        let behind = u64::from(self.high.wrapping_sub(end));
+        let is_earlier = earlier.cast_signed() > 0;
+        // What precedes the first packet of a capture may have been overtaken by it.
+        is_earlier
+            && !before(start, self.first)
+            && behind <= u64::from(earlier) * u64::from(end.wrapping_sub(start))
+    }
+
     /// Bytes that are still missing below the highest that was seen.
     #[must_use]
     pub fn missing_bytes(&self) -> u64 {
@@ -407,8 +425,8 @@ impl Truth {
     }
 }
 
-/// Whether so little time has passed that nothing can have been retransmitted in answer to what came before. `rtt_ns` is
-/// 0 where unknown.
+/// Whether so little time has passed that nothing can have been retransmitted in answer to what came before. `rtt_ns`
+/// is 0 where unknown.
 fn is_soon(before_ns: i64, now_ns: i64, rtt_ns: i64) -> bool {
     let rtt_ns = if rtt_ns > 0 { rtt_ns } else { DEFAULT_RTT_NS };
     let age_ns = now_ns.saturating_sub(before_ns);

@@ -208,6 +208,25 @@ fn a_copy_may_follow_other_packets() {
 }
 
 #[test]
+fn copies_are_found_where_none_follows_its_packet_at_once() {
+    use TrueClass::{Duplicate, New, Reordered};
+    let behind = |first: u32, order: &[(u32, u16)]| {
+        let begin = (first..14).zip(2..);
+        let packets = begin.chain(order.iter().copied());
+        let packets: Vec<_> = packets.map(|(n, id)| (n * 10, Some(id), 7)).collect();
+        feed(&packets).split_off(packets.len() - order.len())
+    };
+    assert_eq!(
+        behind(10, &[(10, 2), (11, 3), (14, 6), (12, 4)]),
+        [Duplicate, Duplicate, New, Duplicate]
+    );
+    // What the first packet of the capture overtook came once.
+    assert_eq!(behind(10, &[(9, 1)]), [Reordered]);
+    // Sent right before the newest one: not when its bytes were new, so this is no copy.
+    assert_eq!(behind(10, &[(14, 7), (11, 6)]), [New, Reordered]);
+}
+
+#[test]
 fn of_two_syn_acks_the_one_holds_that_the_data_continues() {
     let first = 1000u32;
     for other in [

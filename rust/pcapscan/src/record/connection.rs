@@ -77,8 +77,8 @@ record! {
     initial_rtt_ns: Option<i64> = (initial_rtt_ns != 0).then_some(initial_rtt_ns),
     /// The *first* SYN had ECE and CWR (RFC 3168, section 6.1.1).
     ecn_requested: Option<bool> = ecn.requested,
-    /// The SYN-ACK accepted ECN, classic or accurate, and the SYN that it answers had requested it. None, as for accurate
-    /// ECN, unless both are in the capture.
+    /// The SYN-ACK accepted ECN, classic or accurate, and the SYN that it answers had requested it. None, as for
+    /// accurate ECN, unless both are in the capture.
     ecn_accepted: Option<bool> = ecn.accepted,
     /// The first SYN had AE, ECE and CWR (RFC 9768, section 3.1.1).
     acc_ecn_requested: Option<bool> = ecn.accurate_requested,
@@ -129,8 +129,8 @@ record! {
     /// or more after the client's first 1-RTT packet, and after probes of a larger MTU.
     response_first_ns: Option<i64> = has_answer.then_some(answer.first_ns),
     /// Its last one. What the client had already does not count, nor segments as long as a TLS `close_notify` (23, 24,
-    /// 31, 53, 57, 69 or 85 bytes); of QUIC neither datagrams of fewer than 100 bytes, which carry acknowledgements, nor what came
-    /// after the client's last datagram.
+    /// 31, 53, 57, 69 or 85 bytes); of QUIC neither datagrams of fewer than 100 bytes, which carry acknowledgements,
+    /// nor what came after the client's last datagram.
     response_last_ns: Option<i64> = has_answer.then_some(answer.last_ns),
     /// IP bytes of the server from the connection's first packet to that one; of TCP without copies (`true_class` is
     /// `duplicate`).
