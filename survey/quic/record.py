@@ -75,7 +75,7 @@ class QuicRecord:
     https_record_alpn: str | None = None
     """All protocols of all HTTPS records, comma separated."""
     alt_svc_h3: bool | None = None
-    """The crawl saw an Alt-Svc header that offers h3; None if the list was not crawled."""
+    """The crawl saw an Alt-Svc header that offers h3; None if the domain was not crawled."""
     alt_svc_protocols: str | None = None
     """All protocols of that header, comma separated."""
     alt_svc_broken: int | None = None
