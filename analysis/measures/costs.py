@@ -51,6 +51,7 @@ def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT)
     order = _by_configuration(d, run)
     run = run[order]
     limiter, acted = _splits(dataset)
+    at_byte = d.outcome.are(Outcome.CENSORED) & d.failure.are(Failure.BYTE_BUDGET) & (metric is Metric.TIME) & (low > 0)
     return Samples(
         download=order,
         run=run,
@@ -61,7 +62,7 @@ def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT)
         excluded=_excluded(d, selection, has_failed, apart)[order],
         planned=(apart.codes < 0)[order],
         larger={"AS": d.asn[order], "vantage": d.runs.vantage[by_domain][run]},
-        at_byte=(d.outcome.are(Outcome.CENSORED) & d.failure.are(Failure.BYTE_BUDGET) & (metric is Metric.TIME))[order],
+        at_byte=at_byte[order],
         splits={SplitBy.LIMITER: limiter, SplitBy.PROVIDER: d.provider},
         twins=_twins(dataset.design.comparisons),
         acted={sides: flags[by_domain] for sides, flags in acted.items()},

@@ -192,7 +192,7 @@ def samples(
                     SplitBy.LIMITER: limiter_of(record),
                     SplitBy.PROVIDER: d.provider,
                 },
-                at_byte=metric is Metric.TIME and d.outcome == Outcome.CENSORED and d.failure == Failure.BYTE_BUDGET,
+                at_byte=metric is Metric.TIME and _is_at_byte(d, low),
                 durations=_durations(d),
                 quic=d.transport == "quic",
                 client=d.client,
@@ -448,8 +448,13 @@ def steps(
 def _sample_of_time(d: Download) -> Sample:
     assert d.time_bounds_s
     low, high = d.time_bounds_s
-    at_byte = d.outcome == Outcome.CENSORED and d.failure == Failure.BYTE_BUDGET
+    at_byte = _is_at_byte(d, low)
     return Sample(run=d.iteration, domain=d.domain, configuration=d.configuration, low=low, high=high, at_byte=at_byte)
+
+
+def _is_at_byte(d: Download, low: float) -> bool:
+    """Whether a download's cost up to the byte that ended it is known."""
+    return d.outcome == Outcome.CENSORED and d.failure == Failure.BYTE_BUDGET and low > 0
 
 
 def shares_of(record: Record) -> Mapping[Limiter, float]:

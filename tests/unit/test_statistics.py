@@ -91,6 +91,12 @@ def test_datta_and_satten_is_the_mean_over_draws_of_one_per_cluster(data: tuple[
     assert known(sample, clusters=clusters) == pytest.approx(float(expected))
 
 
+def test_a_statistic_of_zero_shows_nothing_whatever_its_last_bits() -> None:
+    sample, clusters = np.array([-1.0, 1.0, 0.5, 0.5, -1.0]), np.array([0, 1, 2, 2, 2])
+    assert 0 < abs(cluster_scores(sample, clusters).sum()) < 1e-15
+    assert known(sample, clusters=clusters) == known(-sample, clusters=clusters) == 1
+
+
 @pytest.mark.parametrize("n", [3, 9, EXACT_CLUSTERS, EXACT_CLUSTERS + 1, 80, 500])
 def test_one_value_per_cluster_is_wilcoxons_test(n: int) -> None:
     for seed in range(10):

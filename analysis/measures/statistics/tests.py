@@ -142,9 +142,10 @@ def _p(scores: Floats, *, one_sided: bool = False) -> float:
     sums = np.zeros(1)
     for size in sizes[1:]:
         sums = np.concatenate((sums + size, sums - size))
-    # The first sign is fixed, as swapping all of them changes no absolute value. Sums may differ in their last bits.
+    # The first sign is fixed, as swapping all of them changes no absolute value. Sums may differ in the last bits of
+    # their largest terms, also one that should be 0.
     # Both sides are equally likely, as are the signs of zeros: half of the two-sided p-value is the one-sided one.
-    return float(np.mean(np.abs(sums + sizes[0]) >= statistic * (1 - 1e-12))) * sides / 2
+    return float(np.mean(np.abs(sums + sizes[0]) >= statistic - 1e-12 * sizes.sum())) * sides / 2
 
 
 def domains_needed(effect: float, *, noise: float, runs: int, level: float, power: float = 0.9) -> int:
