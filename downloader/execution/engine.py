@@ -105,6 +105,8 @@ class Worker:
         self._stopping = Stopping(self.campaign.stop_when, self.campaign.comparisons, self._earlier())
         self.ended_by: str | None = None
         """What ended the work before the plan; None: nothing."""
+        self.before_record: Callable[[], None] = lambda: None
+        """Called before each run is recorded, whether void or not."""
 
     def _gates(self, runs: Sequence[PlannedRun]) -> list[Gate]:
         """In the order in which they are asked."""
@@ -217,6 +219,8 @@ class Worker:
             self._interrupt(run, number, attempt)
             raise
         self._schedule.ended(run, number, downloads)
+        with parts.on(Part.JOURNAL):
+            self.before_record()
         if disturbed is not None and again:
             self.journal.void(run.number, disturbed, downloads, ended=attempt.ended(), capture=capture)
             self._report.void_run(run.target.domain, disturbed.detail)

@@ -23,7 +23,6 @@ from core.system.place import Place
 from core.system.process import require
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.configurations import client_with
-from downloader.campaign.limits import Stopping
 from downloader.campaign.plan import PlannedRun
 from downloader.campaign.targets import check_trust, describe_trust, trusted
 from downloader.client import Client, version
@@ -129,16 +128,14 @@ def run_campaign(session: Session, places: Mapping[str, Place]) -> RunSummary:
     with folder_lock(out):
         stop_pause.clear_stop(out)  # at once: with the lock this process can be asked
         journals: dict[str, Journal] = {}
-        measuring: dict[str, Journal] = {}
+        environments: dict[str, _Environment] = {}
         check_folder(plan, out)
         earlier = {name: earlier_iterations(out / "vantage" / name, plan) for name in places}
         runs = {name: plan.runs(name, earlier[name]) for name in places}
         try:
-            _open_journals(session, runs, earlier, places, journals)
-            measuring.update((name, one) for name, one in journals.items() if _measures(one, plan.campaign))
+            environments = _open_journals(session, runs, earlier, places, journals)
             # Written each time: comparisons may have been added to a finished campaign.
             description.write(out, plan.campaign.for_analysis(plan.without_http3))
-            _note_beside(measuring, reporter.beside)
             reporter.begin(
                 plan_sha256=plan.digest,
                 versions=_versions(plan.campaign),
@@ -147,7 +144,7 @@ def run_campaign(session: Session, places: Mapping[str, Place]) -> RunSummary:
                 limit_bytes=plan.campaign.disk.limit,
                 reserve_bytes=plan.campaign.disk.reserve,
             )
-            ended_by = _work(session, runs, journals, places)
+            ended_by = _work(session, runs, journals, places, environments)
             if stop_pause.stop_requested(out):  # perhaps in the last run of the plan
                 ended_by = ended_by or stop_pause.STOP
                 stop_pause.clear_stop(out)
@@ -160,17 +157,39 @@ def run_campaign(session: Session, places: Mapping[str, Place]) -> RunSummary:
             ) from None
         finally:
             with contextlib.suppress(sqlite3.Error):  # told above; the next process has it from the status
-                _note_beside(measuring, reporter.beside)
+                for environment in environments.values():
+                    environment.note_beside()
             for journal in journals.values():
                 journal.close()
 
 
-def _note_beside(journals: Mapping[str, Journal], beside: Sequence[str]) -> None:
-    """Other campaigns of this host had slots and budgets of their own: the data says so, as part of its environment."""
-    for journal in journals.values() if beside else ():
-        environment = journal.document("environment")
-        known = dict.fromkeys((*environment.get("campaigns_beside", ()), *beside))
-        journal.set_meta("environment", json.dumps({**environment, "campaigns_beside": list(known)}))
+@dataclass(slots=True)
+class _Environment:
+    """That of this process at a vantage point: in the journal before the first run that it explains."""
+
+    journal: Journal
+    now: Mapping[str, Any]
+    since: float
+    """Unix time."""
+    reporter: Reporter
+    explains: bool = False
+    """Whether this process has recorded a run."""
+
+    def explain(self) -> None:
+        """To be called before a run is recorded. What was measured before keeps what other values it had."""
+        if not self.explains:
+            before = self.journal.document("environment") if self.journal.recorded_runs() else {}
+            left = _left_of(before, self.now, self.since)
+            self.journal.set_meta("environment", json.dumps({**self.now, **left}))
+            self.explains = True
+            self.note_beside()
+
+    def note_beside(self) -> None:
+        """Other campaigns of this host had slots and budgets of their own: the data says so."""
+        if self.explains and (beside := self.reporter.beside):
+            known = self.journal.document("environment")
+            names = list(dict.fromkeys((*known.get("campaigns_beside", ()), *beside)))
+            self.journal.set_meta("environment", json.dumps({**known, "campaigns_beside": names}))
 
 
 def check_clients(campaign: Campaign) -> None:
@@ -191,9 +210,12 @@ def _open_journals(
     earlier: Mapping[str, Sequence[int]],
     places: Mapping[str, Place],
     journals: dict[str, Journal],
-) -> None:
-    """Adds the journals, created or resumed, to `journals`, which the caller closes. Nothing is downloaded before."""
-    plan, campaign = session.plan, session.plan.campaign
+) -> dict[str, _Environment]:
+    """Adds the journals, created or resumed, to `journals`, which the caller closes. Nothing is downloaded before.
+
+    Returns the environments of vantage points with open runs. Whether these are made shows later: a rule may be met.
+    """
+    plan, campaign, environments = session.plan, session.plan.campaign, dict[str, _Environment]()
     for name, place in places.items():
         trust = describe_trust(trusted(campaign, place))
         meta = {"campaign": json.dumps(as_recorded(plan)), "extended_from": json.dumps(earlier[name])}
@@ -201,7 +223,7 @@ def _open_journals(
             meta["lab"] = json.dumps({"paths": plan.truth["paths"]})
         folder = session.out / "vantage" / name
         journal = journals[name] = Journal.open(folder, runs[name], plan_hash=plan.digest, meta=meta)
-        if journal.meta("environment") and not _measures(journal, campaign):
+        if journal.meta("environment") and not journal.open_runs():
             continue  # what was measured is explained by the environment that it had
         environment = {
             **place.environment(),
@@ -211,13 +233,17 @@ def _open_journals(
             "confinement": describe_confinement(place, session.run_as),
         }
         environment = json.loads(json.dumps(environment, default=str))
-        if journal.recorded_runs():
-            environment |= _left_of(journal.document("environment"), environment, session.clock())
-        journal.set_meta("environment", json.dumps(environment))
+        environments[name] = _Environment(journal, environment, session.clock(), session.reporter)
+        if not journal.meta("environment"):
+            journal.set_meta("environment", json.dumps(environment))
+    return environments
 
 
-_LASTING = ("cpu_count", "cpu_model", "distribution", "kernel", "kernel_version", "python_packages", "sysctls")
-"""Fields of an environment that stay for as long as a process measures, and that ceilings depend on."""
+_PASSING = ("links", "load_1m", "memory_kib", "notes", "qdisc", "routes", "routes_ipv6", "steal_s", "timing")
+"""Fields of an environment that may differ between two starts on one host that nobody changed."""
+
+_BESIDES = ("campaigns_beside", "client_ceilings", "confinement", "earlier", "emulator", "trust")
+"""Fields that do not describe the host or its software."""
 
 
 def _left_of(before: Mapping[str, Any], now: Mapping[str, Any], at: float) -> dict[str, Any]:
@@ -227,11 +253,20 @@ def _left_of(before: Mapping[str, Any], now: Mapping[str, Any], at: float) -> di
     host, with the same software, are those of all its runs.
     """
     earlier = dict(before.get("earlier", {}))
-    if changed := _others({name: before.get(name) for name in _LASTING}, now):
+    changed = _others({name: value for name, value in before.items() if name not in (*_PASSING, *_BESIDES)}, now)
+    then, here = _calibrated(before), _calibrated(now)
+    if changed or (then and here and then != here):
         changed |= _others({"client_ceilings": before.get("client_ceilings")}, now, whole=True)
         earlier[f"until {datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"] = changed
     kept = {"earlier": earlier, "campaigns_beside": before.get("campaigns_beside")}
     return {name: value for name, value in kept.items() if value}
+
+
+def _calibrated(environment: Mapping[str, Any]) -> Any:
+    """The circumstances of its calibration (a host's name, for one); None if its runs had others: all is stale."""
+    known = environment.get("client_ceilings") or {}
+    is_stale = all(client.get("stale") for client in known.get("clients", {}).values())
+    return None if is_stale else known.get("circumstances")
 
 
 def _others(before: Mapping[str, Any], now: Mapping[str, Any], *, whole: bool = False) -> dict[str, Any]:
@@ -243,15 +278,6 @@ def _others(before: Mapping[str, Any], now: Mapping[str, Any], *, whole: bool = 
         elif value != now.get(name):
             others[name] = value
     return others
-
-
-def _measures(journal: Journal, campaign: Campaign) -> bool:
-    """Whether a vantage point still has something to measure: runs of its plan, unless it has met this very rule."""
-    known, rule = journal.document("stopping"), Stopping(campaign.stop_when, campaign.comparisons, ()).state()
-    asked, now_asked = ((one.get("rule"), [c["name"] for c in one.get("comparisons", ())]) for one in (known, rule))
-    # An older Upshift counted in the order of time: what it says is computed again.
-    is_met = known.get("reached") and "counted_runs" in known and asked == now_asked
-    return bool(journal.open_runs()) and not is_met
 
 
 def check_limits(plan: SharedPlan, *, in_folder: int) -> None:
@@ -269,6 +295,7 @@ def _work(
     runs: Mapping[str, Sequence[PlannedRun]],
     journals: Mapping[str, Journal],
     places: Mapping[str, Place],
+    environments: Mapping[str, _Environment],
 ) -> str | None:
     """A thread per vantage point. If one fails, the others finish. Returns what ended it before its plan."""
     turns, errors = Turns(), list[BaseException]()
@@ -280,6 +307,8 @@ def _work(
         # Children are started by this thread, so they die when it does (see core.system.process).
         try:
             worker = Worker(session, places[name], journals[name], runs[name], turns=turns, disk=disk)
+            if name in environments:
+                worker.before_record = environments[name].explain
             worker.work()
             ended_by[name] = worker.ended_by
             if worker.ended_by is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from downloader.control import host
 from downloader.control.reporter import Reporter
 from downloader.control.status import read_status
 from downloader.execution.journal import Journal
-from downloader.execution.run import _note_beside
+from downloader.execution.run import _Environment
 from downloader.schedule.schedule import State
 from upshift.commands.fleet_hosts import beside
 
@@ -110,9 +109,8 @@ def test_status_and_environment_say_who_ran_beside_it(tmp_path: Path) -> None:
     target = Target(domain="a.example", url="https://a.example/f", provider="other")
     run = PlannedRun(number=0, iteration=1, target=target, configurations=("W", "A"))
     with contextlib.closing(Journal.open(tmp_path / "vantage" / "A", [run], plan_hash="h")) as journal:
-        journal.set_meta("environment", json.dumps({"kernel": "6.1"}))
-        _note_beside({"A": journal}, ())
+        _Environment(journal, {"kernel": "6.1"}, 0.0, Reporter(tmp_path, campaign="other")).explain()
         assert environment({"A": journal})["vantage_points"]["A"] == {"kernel": "6.1"}
-        _note_beside({"A": journal}, later.beside)
+        _Environment(journal, {"kernel": "6.1"}, 0.0, later).explain()
         found = environment({"A": journal})["vantage_points"]["A"]
     assert found == {"kernel": "6.1", "campaigns_beside": ["week", "year"]}

@@ -127,6 +127,24 @@ def test_a_run_that_the_journal_has_is_told_though_what_follows_fails(
     assert bench.report.counts == counts
 
 
+def test_the_environment_of_a_process_is_stored_before_its_first_run_is_recorded(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that loses the network before has measured nothing, so what its data says stays."""
+    told: list[int] = []
+    bench.worker.before_record = lambda: told.append(bench.journal.counts().recorded)
+    with monkeypatch.context() as patch:
+        patch.setattr(FolderDisk, "is_short", False)
+        patch.setattr(engine, "SIGNAL_S", 0.0)
+        fail_once(patch, Attempt, "make", PlaceError("no name server can be reached from A"))
+        with pytest.raises(PlaceError, match="no name server"):
+            bench.worker.work()
+    assert told == []
+    monkeypatch.setattr(Attempt, "disturbed", {(0, 2): LATE})
+    bench.worker.work()
+    assert len(told) == 4 and told[:2] == [0, 0], "also before a void run"
+
+
 def test_runs_of_earlier_processes_have_their_numbers(bench: Bench) -> None:
     """Also where one before them waits, for its slot or its budget."""
     made = {}

@@ -6,15 +6,17 @@ import json
 import re
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
 from analysis.measures.ceilings import ceiling
 from core.domain.download import Counts
 from core.errors import PlaceError, UsageError
-from core.files.journal import environment
+from core.files.journal import JournalReader, environment
 from core.system import process
 from core.system.process import Completed
 from downloader.campaign.campaign import load
@@ -25,9 +27,10 @@ from downloader.control.status import Status
 from downloader.execution import run
 from downloader.execution.engine import Session
 from downloader.execution.journal import Journal, check_folder, earlier_iterations
-from downloader.execution.run import _note_beside, _open_journals
+from downloader.execution.run import _left_of, _open_journals
 from downloader.schedule.schedule import State
 from downloader.schedule.slots import SharedPlan
+from tests.campaigns import Silent
 from upshift.shared_plan import shared_plan
 from vantage.lab.topology_file import SHIPPED
 
@@ -40,6 +43,9 @@ class NoPlace:
     ca_file = Path("/etc/ssl/certs/ca-certificates.crt")
 
     kernel = "6.1"
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
 
     def environment(self) -> dict[str, object]:
         return {"kernel": self.kernel, "sysctls": {"net.core.optmem_max": self.kernel, "net.core.somaxconn": "4096"}}
@@ -57,15 +63,16 @@ def planned(folder: Path, *, lab: str = LAB, **fields: Any) -> SharedPlan:
     return shared_plan(load(folder / "c.toml"))
 
 
-def opened(plan: SharedPlan, out: Path, **own: Any) -> dict[str, Journal]:
-    """Its journals, as a campaign opens them."""
+def opened(plan: SharedPlan, out: Path, *, beside: Sequence[str] = (), **own: Any) -> dict[str, Journal]:
+    """Its journals, as a campaign opens them, and leaves them before it records a run."""
     journals: dict[str, Journal] = {}
     earlier = {name: earlier_iterations(out / "vantage" / name, plan) for name in plan.vantage_points}
     runs = {name: plan.runs(name, earlier[name]) for name in plan.vantage_points}
     places = {name: NoPlace() for name in plan.vantage_points}
-    reporter = Reporter(out, campaign="c")
+    reporter = Reporter(out, campaign="c", others=lambda: beside)
     session = Session(plan=plan, out=out, progress=None, reporter=reporter, **own)  # type: ignore[arg-type]
-    _open_journals(session, runs, earlier, places, journals)  # type: ignore[arg-type]
+    for one in _open_journals(session, runs, earlier, places, journals).values():  # type: ignore[arg-type]
+        one.explain()
     return journals
 
 
@@ -95,10 +102,9 @@ def test_an_environment_that_changes_is_kept_for_the_runs_that_it_explains(
     for kernel, mbit_s, day in (("6.1", 900.0, 1), ("6.1", 800.0, 2), ("6.12", 3500.0, 3), ("6.12", 3500.0, 4)):
         monkeypatch.setattr(NoPlace, "kernel", kernel)
         now = {"client_ceilings": calibrated(mbit_s), "clock": lambda day=day: day * 86_400.0}
-        for journal in opened(plan, tmp_path / "out", **now).values():
+        for journal in opened(plan, tmp_path / "out", beside=[f"beside {day}"], **now).values():
             journal.db.execute("UPDATE runs SET state = 'done' WHERE number < 1")
             journal.db.commit()
-            _note_beside({"A": journal}, (f"beside {day}",))
             document = environment({"MUC": journal})
             journal.close()
     found = document["vantage_points"]["MUC"]
@@ -110,30 +116,58 @@ def test_an_environment_that_changes_is_kept_for_the_runs_that_it_explains(
     assert ceiling(document, vantage="MUC", client="curl-h1").mbit_s is None
 
 
-def test_data_of_a_campaign_that_met_its_rule_keeps_its_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def on_host(mbit_s: float, *stale: str, host: str = "a", **more: object) -> dict[str, Any]:
+    """The environment of a host, with a calibration that may be stale."""
+    client = {"ceiling_mbit_s": mbit_s, "stale": list(stale)}
+    calibration = {"circumstances": {"host": host, "kernel": "6.1"}, "clients": {"curl-h1": client}}
+    return {"kernel": "6.1", "python": "3.11", "client_ceilings": calibration} | more
+
+
+@pytest.mark.parametrize(
+    ("before", "kept", "lowest"),
+    [
+        (on_host(90.0, python="3.10"), {"python": "3.10"}, 90.0),
+        (on_host(90.0, devices=[{"name": "eth0", "offloads": ["rx-gro"]}]), {"devices": [ANY]}, 90.0),
+        (on_host(90.0, host="b"), {}, 90.0),
+        (on_host(90.0, "host b -> a", host="b"), None, 220.0),  # it was calibrated again where it had run
+        (on_host(90.0, memory_kib=1, steal_s=1.0, qdisc=["fq_codel 8001:"], emulator="/old/pathem"), None, 220.0),
+    ],
+)
+def test_a_change_of_host_or_software_keeps_the_ceilings_of_before(
+    before: dict[str, Any], kept: dict[str, Any] | None, lowest: float
 ) -> None:
-    for kernel, until_ci, expected in (("6.1", "0.05", "6.1"), ("6.12", "0.05", "6.1"), ("6.18", "0.02", "6.18")):
-        monkeypatch.setattr(NoPlace, "kernel", kernel)
-        plan = planned(tmp_path, until_ci=until_ci)
-        state = Stopping(plan.campaign.stop_when, plan.campaign.comparisons, ()).state()
-        for journal in opened(plan, tmp_path / "out").values():
-            assert journal.document("environment")["kernel"] == expected
-            journal.set_meta("stopping", json.dumps(state | {"reached": True}))
-            journal.close()
+    now = on_host(220.0, devices=[], memory_kib=2, steal_s=2.0, qdisc=["fq_codel 8002:"], emulator="/new/pathem")
+    left = _left_of(before, now, 0.0)
+    expected = kept if kept is None else {**kept, "client_ceilings": before["client_ceilings"]}
+    assert left.get("earlier", {}).get("until 1970-01-01T00:00:00Z") == expected
+    assert ceiling({"vantage_points": {"MUC": {**now, **left}}}, vantage="MUC", client="curl-h1").mbit_s == lowest
 
 
-def test_a_rule_that_was_met_in_the_order_of_time_is_not_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An older Upshift counted so. The vantage point goes on, so what it measures needs today's environment."""
-    plan = planned(tmp_path, until_ci="0.05")
+@pytest.mark.parametrize("left_out", ["", "counted_runs"], ids=["today", "older Upshift"])
+@pytest.mark.parametrize("until_ci", ["0.05", "0.1"], ids=["the same rule", "a looser rule"])
+def test_data_of_a_campaign_that_meets_its_rule_keeps_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_out: str, until_ci: str
+) -> None:
+    """It has open runs, but makes none: whether it does shows only after its journal was read."""
+    out, plan = tmp_path / "out", planned(tmp_path, until_ci="0.05")
     state = Stopping(plan.campaign.stop_when, plan.campaign.comparisons, ()).state() | {"reached": True}
-    del state["counted_runs"]
-    for kernel in ("6.1", "6.12"):
-        monkeypatch.setattr(NoPlace, "kernel", kernel)
-        for journal in opened(plan, tmp_path / "out").values():
-            assert journal.document("environment")["kernel"] == kernel
-            journal.set_meta("stopping", json.dumps(state))
-            journal.close()
+    state.pop(left_out, None)
+    for journal in opened(plan, out).values():
+        journal.db.execute("UPDATE runs SET state = 'done' WHERE number < 1")
+        journal.db.commit()
+        journal.set_meta("stopping", json.dumps(state))
+        journal.close()
+    monkeypatch.setattr(NoPlace, "kernel", "6.12")
+    monkeypatch.setattr(Stopping, "reached", True)
+    plan = planned(tmp_path, until_ci=until_ci)
+    places = {name: NoPlace(name) for name in plan.vantage_points}
+    with Reporter(out, campaign="c", others=lambda: ["another"]) as reporter:
+        session = Session(plan=plan, out=out, progress=Silent(), reporter=reporter)
+        assert set(run.run_campaign(session, places).enough) == set(places)  # type: ignore[arg-type]
+    for name in places:
+        with closing(JournalReader(out / "vantage" / name / "journal.sqlite")) as read:
+            found = read.document("environment")
+        assert found["kernel"] == "6.1" and not found.keys() & {"earlier", "campaigns_beside"}
 
 
 def test_a_stop_that_is_asked_for_while_journals_open_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,10 +177,10 @@ def test_a_stop_that_is_asked_for_while_journals_open_holds(tmp_path: Path, monk
     stop_pause.request_stop(out, 1.0)
     asked = []
 
-    def open_journals(*arguments: Any) -> None:
+    def open_journals(*arguments: Any) -> Any:
         asked.append(stop_pause.stop_requested(out))
         stop_pause.request_stop(out, 2.0)
-        _open_journals(*arguments)
+        return _open_journals(*arguments)
 
     def work(*_: Any) -> None:
         asked.append(stop_pause.stop_requested(out))
@@ -193,7 +227,7 @@ def test_a_vantage_point_that_has_ended_leaves_the_word_to_others(
         reporter.begin(plan_sha256="x", versions={}, counts=dict.fromkeys(names, Counts()))
         session = Session(plan=planned(tmp_path), out=tmp_path, progress=None, reporter=reporter)  # type: ignore[arg-type]
         with pytest.raises(PlaceError, match="tcpdump ended"):
-            run._work(session, dict.fromkeys(names, ()), dict.fromkeys(names), dict(zip(names, names, strict=True)))  # type: ignore[arg-type]
+            run._work(session, dict.fromkeys(names, ()), dict.fromkeys(names), dict(zip(names, names, strict=True)), {})  # type: ignore[arg-type]
         last = reporter.status()
     told = {name: part.activity.state for name, part in seen[-1].vantage_points.items()}
     assert told == {"done": State.DONE, "lost": State.FAILED, "waits": State.PAUSED}
