@@ -33,7 +33,7 @@ class Limiter(StrEnum):
     SENDER = "sender"
     """The server or its application: it was idle, or sent less than the path and the client would have taken."""
     PATH_RATE = "path_rate"
-    """The rate of the bottleneck, which was busy all the time."""
+    """The rate of the bottleneck, which was busy for at least 40 % of the time."""
     SLOW_START = "slow_start"
     """The file ended before slow start did."""
     UNKNOWN = "unknown"

@@ -289,7 +289,8 @@ class SpeedupRow(SpeedupSummary):
     starved: int = 0
     """Pairs of two different clients of which one waited for a CPU."""
     q_bh: float | None = None
-    """q-value of `p_wilcoxon` among all tests of the table (Benjamini and Hochberg); None for other roles."""
+    """q-value of `p_wilcoxon` (at least 5 % where the interval over domains holds 1) among all tests of the table
+    (Benjamini and Hochberg, weighted); None for other roles."""
     q_by: float | None = None
     """The same for any dependence (Benjamini and Yekutieli)."""
     margin: float | None = None
@@ -301,7 +302,7 @@ class SpeedupRow(SpeedupSummary):
     split: Split | None = None
     """What explains a mixed row best."""
     q_parts: float | None = None
-    """q-value of that split, or of the one that came nearest; None without parts that could be tested."""
+    """q-value of that split; 1 where none explains; None without parts that could be tested."""
 
     @property
     def q(self) -> float | None:

@@ -160,7 +160,8 @@ TABLE2_MEANINGS = {
     "p_clusters": "The signed-rank test of all pairs, with domains as clusters (Datta and Satten).",
     "p_sign": "The sign test of the medians of domains.",
     "p_equivalence": "Two one-sided signed-rank tests: are the medians of domains within 2 % of 1?",
-    "q_bh": "q-value of `p_wilcoxon` over all effects of the table (Benjamini and Hochberg); empty for other roles.",
+    "q_bh": "q-value of `p_wilcoxon` over all effects of the table (Benjamini and Hochberg; directions have 80 % of "
+    "the weight, splits the rest; p is at least 0.05 where the interval over domains holds 1); empty for other roles.",
     "q_by": "The same for any dependence between the tests (Benjamini and Yekutieli).",
     "verdict": "host too busy, mixed, equivalent, faster, slower or undecided, the first that holds; empty for other "
     "roles.",
@@ -168,7 +169,8 @@ TABLE2_MEANINGS = {
     "`these_providers` if it counts each provider once and holds 1, else `perhaps_less`; empty "
     "without an interval.",
     "mixed_by": "What explains a mixed row best: `limiter` (of the reference's twin), `provider`, `vantage`.",
-    "q_parts": "q-value of that split, or of the one that came nearest; empty where parts could not be tested.",
+    "q_parts": "q-value of that split; 1 where no split has a part that is surely beyond the margin and another that is not "
+    "(their p-values are in splits.csv); empty where parts could not be tested.",
     "typical": "Hodges and Lehmann's estimate over the medians of domains; with providers as the unit, the mean of "
     "theirs (log scale). Empty if only bounds are known.",
     "typical_low": "Lower end of its 95 % interval.",
@@ -208,7 +210,8 @@ TABLE2_MEANINGS = {
 
 LARGER_MEANINGS = {
     "clusters": "Number of clusters of the pairs, if the unit were the {name}; empty if it is unknown for some.",
-    "low": "Lower end of the 95 % interval of the mean of their log medians; empty with fewer than 3.",
+    "low": "Lower end of the 95 % interval of the mean of their typical speed-ups (log scale); empty with fewer "
+    "than 3, and where one has no bound.",
     "high": "Upper end of this interval.",
     "p": "The signed-rank test with the {name} as clusters.",
 }
