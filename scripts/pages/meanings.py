@@ -169,8 +169,8 @@ TABLE2_MEANINGS = {
     "`these_providers` if it counts each provider once and holds 1, else `perhaps_less`; empty "
     "without an interval.",
     "mixed_by": "What explains a mixed row best: `limiter` (of the reference's twin), `provider`, `vantage`.",
-    "q_parts": "q-value of that split; 1 where no split has a part that is surely beyond the margin and another that is not "
-    "(their p-values are in splits.csv); empty where parts could not be tested.",
+    "q_parts": "q-value of that split; 1 where no split has a part that is surely beyond the margin and another that "
+    "is not (their p-values are in splits.csv); empty where parts could not be tested.",
     "typical": "Hodges and Lehmann's estimate over the medians of domains; with providers as the unit, the mean of "
     "theirs (log scale). Empty if only bounds are known.",
     "typical_low": "Lower end of its 95 % interval.",
