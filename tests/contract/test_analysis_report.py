@@ -228,6 +228,7 @@ def test_figures_are_the_same_bytes_each_time(demo: Path, drawn: Path, tmp_path:
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes()
     assert "<dc:date>" not in first[0].read_text()
+    assert "are drawn side by side" in first[0].read_text(), "no caption goes with a file"
     assert first[1].read_bytes().startswith(b"\x89PNG")
     assert not list((tmp_path / "a").glob(".*"))
 
