@@ -51,7 +51,7 @@ _CODE = ("analysis", "cdn_mapping", "core", "crawler", "downloader", "rust", "su
 """Folders of a checkout in which a source file that its commit lacks may be part of what ran (CONTRIBUTING)."""
 
 _CHECKOUT = (
-    *(*_CODE, "ansible", "benchmarks", "changes", "docs", "examples", "scripts", "tests"),
+    *(*_CODE, ".cargo", ".gitignore", "ansible", "benchmarks", "changes", "docs", "examples", "scripts", "tests"),
     *("Cargo.lock", "Cargo.toml", "Makefile", "pyproject.toml", "uv.lock"),
     *("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "README.md"),
 )

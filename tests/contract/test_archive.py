@@ -89,6 +89,15 @@ def test_it_makes_its_results_again_elsewhere(archive: Path, campaign: Path, tmp
         assert (archive / "data/first" / name).read_bytes() == (campaign / name).read_bytes()
 
 
+def test_a_checkout_is_packed_whole() -> None:
+    root = Path(archive_module.__file__).parents[1]
+    if not (root / ".git").exists():
+        pytest.skip("this is no checkout of git")
+    git = ["git", "-C", str(root), "-c", f"safe.directory={root}", "ls-files"]
+    tracked = subprocess.run(git, check=True, capture_output=True, text=True).stdout.split()
+    assert {name.partition("/")[0] for name in tracked} - {".ci"} == set(archive_module._CHECKOUT)
+
+
 def test_files_that_were_added_to_the_code_are_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As CONTRIBUTING adds a KPI: `git archive` left it out, and the archive's software could not make its results."""
     root = tmp_path / "checkout"
