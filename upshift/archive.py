@@ -19,7 +19,7 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -47,13 +47,25 @@ DOCUMENT = "archive.json"
 MADE = ("tables", "figures", "report")
 """Folders of results, below a campaign's (of several, `combined/` of the first)."""
 
-_CODE = ("analysis", "cdn_mapping", "core", "crawler", "downloader", "rust", "survey", "upshift", "vantage")
-"""Folders of a checkout in which a source file that its commit lacks may be part of what ran (CONTRIBUTING)."""
+_CODE = (
+    *("analysis", "cdn_mapping", "core", "crawler", "downloader", "rust", "survey", "upshift", "vantage"),
+    *("Cargo.lock", "Cargo.toml", "pyproject.toml", "uv.lock"),
+)
+"""What of a checkout may be part of what ran, so that it is packed as it is now (CONTRIBUTING adds a KPI there)."""
+
+_BUILD = (
+    *(".cargo", ".gitignore", "LICENSE", "Makefile", "README.md", "scripts"),
+    *(f"ansible/{name}" for name in (".ansible-lint", ".yamllint", "ansible.cfg", "playbooks", "roles")),
+)
+"""What it is set up with, and what its wheel holds."""
 
 _CHECKOUT = (
-    *(*_CODE, ".cargo", ".gitignore", "ansible", "benchmarks", "changes", "docs", "examples", "scripts", "tests"),
-    *("Cargo.lock", "Cargo.toml", "Makefile", "pyproject.toml", "uv.lock"),
-    *("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "README.md"),
+    *(*_CODE, *_BUILD, "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "benchmarks", "changes", "docs", "tests"),
+    *(f"ansible/inventories/{name}/hosts.yml" for name in ("cloud", "example", "lab")),
+    *(f"examples/{name}.toml" for name in ("anrw", "internet", "small", "studies/lost-segment")),
+    *(f"examples/quic-servers/{name}.toml" for name in ("campaign", "lab")),
+    *(f"examples/cloud/{name}" for name in ("README.md", "alerts.yml", "main.tf", "user-data.yml")),
+    *(f"examples/cloud/mail-to-{name}.txt" for name in ("operators", "provider")),
 )
 """What a checkout has of ours. Somebody may keep targets, hosts and opt-outs beside it in one repository."""
 
@@ -97,7 +109,7 @@ def pack(
 
     Raises:
         UsageError: a folder holds no campaign or is in use; `out` exists, or is in one of them; a licence or an author
-            is not valid.
+            is not valid; with pseudonyms, a document or a file added to the code has a name.
         PlaceError: there is no room, or no code that could be packed.
     """
     credits = archive_pages.Credits(licence=archive_pages.licence(licence), authors=archive_pages.people(authors))
@@ -135,7 +147,7 @@ def pack(
         make_results(part / bag.PAYLOAD, contents.folders)
         disk.write_json(part / bag.PAYLOAD / DOCUMENT, asdict(contents))
         archive_names.refuse_names(part / bag.PAYLOAD, hidden)
-        software = _software(part / bag.PAYLOAD / "software")
+        software = _software(part / bag.PAYLOAD / "software", hidden)
         archive_pages.write(part / bag.PAYLOAD, contents.folders, asdict(contents), credits, software, now)
         bag.write(part, archive_pages.bag_info(credits, now))
         if names is Identities.HASH:
@@ -268,29 +280,51 @@ def _tidy(folder: Path) -> None:
             path.unlink()
 
 
-def _software(to: Path) -> str:
-    """Packs the code. Returns a sentence about it for the README."""
+def _software(to: Path, hidden: Collection[str]) -> str:
+    """Packs the code. Returns a sentence about it for the README. Raises UsageError, PlaceError."""
     root = Path(upshift.__file__).resolve().parent.parent
     disk.make_folder(to)
-    return _checkout(root, to) if (root / ".git").exists() else _installed(to)
+    return _checkout(root, to, hidden) if (root / ".git").exists() else _installed(to)
 
 
-def _checkout(root: Path, to: Path) -> str:
-    """Packs a checkout as it is now: the files of its commit, and those that somebody changed or added to its code."""
-    git = ["git", "-C", str(root), "-c", f"safe.directory={root}"]
-    commit = _output_of([*git, "rev-parse", "HEAD"])
-    listed = [*git, "ls-files", "-z"]
+def _checkout(root: Path, to: Path, hidden: Collection[str]) -> str:
+    """Packs a checkout's commit, with its code as it is now; where names are hidden, only what the code is built from.
+
+    Not all that is packed is searched for the names: our own files have those of many servers.
+    """
+    git = ["git", "-C", str(root), "-c", f"safe.directory={root}", "-c", "log.showSignature=false"]
+    commit, time = _output_of([*git, "log", "-1", "--format=%H %ct"]).split()
+    parts = (*_CODE, *_BUILD) if hidden else _CHECKOUT
+    committed = _names_of([*git, "ls-tree", "-z", "--name-only", "HEAD", "--", *parts])
     sources = [f"{folder}/*.{suffix}" for folder in _CODE for suffix in ("py", "rs")]
-    others = _output_of([*listed, "--others", "--exclude-standard", "--", *sources]).split("\0")
-    ours = _output_of([*listed, "--", *_CHECKOUT]).split("\0")
-    kept = [name for name in (*ours, *others) if name and os.path.lexists(root / name)]
-    with tarfile.open(to / "upshift.tar.gz", "w:gz") as packed:
-        for name in kept:
-            packed.add(root / name, name, recursive=False)
-    changed = _output_of([*git, "status", "--porcelain", "--untracked-files=no", "--", *_CHECKOUT]).splitlines()
-    own = len(changed) + sum(map(bool, others))
-    note = f"; files changed or added since then, packed as they are: {own}" if own else ""
-    return f"`software/upshift.tar.gz`: the checkout's commit {commit}, with its lock files{note}."
+    added = _names_of([*git, "ls-files", "-z", "--others", "--exclude-standard", "--", *sources])
+    for path in (root / name for name in added if (root / name).is_file()):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if left := next((name for name in hidden if name in text), None):
+            raise UsageError(f"it has the name {left}", where=str(path), remedy="take it out, or move the file away")
+    own = {*_names_of([*git, "diff", "-z", "--name-only", "--no-renames", "HEAD", "--", *_CODE]), *added}
+    plain = to / "commit.tar"
+    _output_of([*git, "archive", f"--output={plain.resolve()}", "HEAD", "--", *(committed or parts)])
+
+    def of_nobody(file: tarfile.TarInfo) -> tarfile.TarInfo:
+        file.uid, file.gid, file.uname, file.gname, file.mtime = 0, 0, "", "", int(time)
+        return file
+
+    with tarfile.open(plain) as source, tarfile.open(to / "upshift.tar.gz", "w:gz") as packed:
+        for file in source:
+            if not file.isdir() and file.name not in own:
+                packed.addfile(of_nobody(file), source.extractfile(file) if file.isreg() else None)
+        for name in sorted(own):
+            if os.path.lexists(root / name):
+                packed.add(root / name, name, recursive=False, filter=of_nobody)
+    plain.unlink()
+    what = "the code of the checkout's commit" if hidden else "the checkout's commit"
+    note = f"; files changed or added since then, packed as they are: {len(own)}" if own else ""
+    return f"`software/upshift.tar.gz`: {what} {commit}, with its lock files{note}."
+
+
+def _names_of(command: Sequence[str]) -> list[str]:
+    return [name for name in _output_of(command).split("\0") if name]
 
 
 def _output_of(command: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
+from core.errors import UsageError
 from core.files import bag, schemas, store
 from tests.cells import Repeats
 from tests.inspected import captures, described_campaign
@@ -89,43 +90,74 @@ def test_it_makes_its_results_again_elsewhere(archive: Path, campaign: Path, tmp
         assert (archive / "data/first" / name).read_bytes() == (campaign / name).read_bytes()
 
 
-def test_a_checkout_is_packed_whole() -> None:
-    root = Path(archive_module.__file__).parents[1]
-    if not (root / ".git").exists():
-        pytest.skip("this is no checkout of git")
-    git = ["git", "-C", str(root), "-c", f"safe.directory={root}", "ls-files"]
-    tracked = subprocess.run(git, check=True, capture_output=True, text=True).stdout.split()
-    assert {name.partition("/")[0] for name in tracked} - {".ci"} == set(archive_module._CHECKOUT)
+def checkout(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with files of ours and of somebody, as this Upshift's."""
+    for name in (
+        *("uv.lock", "analysis/captures/kpis/times.py", "analysis/captures/kpis/gone.py", "docs/note.md"),
+        *("examples/internet.toml", "examples/targets.csv", "ansible/inventories/mine/hosts.yml", "week/hosts.yml"),
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("of d1.example, as in the commit\n")
+    git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b.example", "-c", "init.defaultBranch=main"]
+    commit = ["commit", "-q", "-m", "all", "--date=@1700000000"]
+    for command in (["init", "-q"], ["add", "-A"], commit):
+        subprocess.run([*git, *command], check=True, env={**os.environ, "GIT_COMMITTER_DATE": "@1700000000 +0000"})
+    monkeypatch.setattr("upshift.__file__", str(root / "upshift" / "__init__.py"))
+    return root
+
+
+def unpacked(software: Path) -> dict[str, bytes]:
+    with tarfile.open(software / "upshift.tar.gz") as packed:
+        for one in packed:
+            whose = (one.uid, one.gid, one.uname, one.gname, one.mtime)
+            assert whose == (0, 0, "", "", 1_700_000_000), "who packed it and when it was written is nobody's business"
+        return {one.name: packed.extractfile(one).read() for one in packed}  # type: ignore[union-attr]
 
 
 def test_files_that_were_added_to_the_code_are_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As CONTRIBUTING adds a KPI: `git archive` left it out, and the archive's software could not make its results."""
-    root = tmp_path / "checkout"
+    root = checkout(tmp_path / "checkout", monkeypatch)
     kpis = root / "analysis" / "captures" / "kpis"
-    kpis.mkdir(parents=True)
-    for path in (root / "uv.lock", kpis / "times.py", kpis / "gone.py"):
-        path.write_text("as in the commit\n")
-    (root / "upshift").mkdir()
-    (root / "week").mkdir()
-    (root / "week" / "hosts.yml").write_text("of somebody\n")  # and is nobody else's business
-    git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b.example", "-c", "init.defaultBranch=main"]
-    for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "all"]):
-        subprocess.run([*git, *command], check=True)
-    monkeypatch.setattr("upshift.__file__", str(root / "upshift" / "__init__.py"))
-    assert "packed as they are" not in archive_module._software(tmp_path / "as committed")
+    assert "packed as they are" not in archive_module._software(tmp_path / "as committed", ())
     (kpis / "times.py").write_text("changed\n")
     (kpis / "gone.py").unlink()
     (kpis / "m\u00edne.py").write_text("added\n")
-    for stray in (root / "demo.pcap", kpis / "targets.csv"):
+    for stray in (root / "demo.pcap", kpis / "targets.csv", root / "examples" / "internet.toml"):
         stray.write_text("no code\n")
-    assert archive_module._software(tmp_path / "software").endswith("packed as they are: 3.")
-    with tarfile.open(tmp_path / "software" / "upshift.tar.gz") as packed:
-        content = {one.name: packed.extractfile(one).read() for one in packed}  # type: ignore[union-attr]
-    assert content == {
-        "uv.lock": b"as in the commit\n",
+    assert archive_module._software(tmp_path / "software", ()).endswith("packed as they are: 3.")
+    committed = b"of d1.example, as in the commit\n"
+    # Of examples and inventories those of a release, whatever somebody has written into them.
+    assert unpacked(tmp_path / "software") == {
+        "uv.lock": committed,
+        "docs/note.md": committed,
+        "examples/internet.toml": committed,
         "analysis/captures/kpis/times.py": b"changed\n",
         "analysis/captures/kpis/m\u00edne.py": b"added\n",
     }
+
+
+def test_with_hashed_names_only_code_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notes and targets that somebody had committed told the names that the tables hide."""
+    root = checkout(tmp_path / "checkout", monkeypatch)
+    sentence = archive_module._software(tmp_path / "software", {"d1.example"})
+    assert "the code of the checkout's commit" in sentence
+    assert {name.split("/")[0] for name in unpacked(tmp_path / "software")} == {"analysis", "uv.lock"}
+    mine = root / "survey" / "mine.py"
+    mine.parent.mkdir()
+    mine.write_text('TARGETS = ("d1.example",)\n')
+    with pytest.raises(UsageError, match=r"survey/mine\.py: it has the name d1\.example"):
+        archive_module._software(tmp_path / "refused", {"d1.example"})
+    assert not list((tmp_path / "refused").iterdir())
+
+
+def test_all_that_a_checkout_has_is_packed() -> None:
+    if not (REPOSITORY / ".git").exists():
+        pytest.skip("no checkout: this is an unpacked archive")
+    argv = ["git", "-C", str(REPOSITORY), "-c", f"safe.directory={REPOSITORY}", "ls-tree", "-rz", "--name-only", "HEAD"]
+    names = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.rstrip("\0").split("\0")
+    packed = tuple(archive_module._CHECKOUT)
+    assert not [name for name in names if not name.startswith((".ci/", *(f"{one}/" for one in packed), *packed))]
+    assert not [one for one in packed if not any(name == one or name.startswith(f"{one}/") for name in names)]
 
 
 def test_what_is_no_file_is_a_fault_of_the_archive(tmp_path: Path) -> None:
