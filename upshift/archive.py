@@ -299,8 +299,7 @@ def _checkout(root: Path, to: Path, hidden: Collection[str]) -> str:
     sources = [f"{folder}/*.{suffix}" for folder in _CODE for suffix in ("py", "rs")]
     added = _names_of([*git, "ls-files", "-z", "--others", "--exclude-standard", "--", *sources])
     for path in (root / name for name in added if (root / name).is_file()):
-        text = path.read_text(encoding="utf-8", errors="replace")
-        if left := next((name for name in hidden if name in text), None):
+        if left := archive_names.name_in(path, hidden):
             raise UsageError(f"it has the name {left}", where=str(path), remedy="take it out, or move the file away")
     own = {*_names_of([*git, "diff", "-z", "--name-only", "--no-renames", "HEAD", "--", *_CODE]), *added}
     plain = to / "commit.tar"

@@ -74,10 +74,15 @@ def replace_names(folder: Path, key: bytes) -> set[str]:
 def refuse_names(payload: Path, names: Collection[str]) -> None:
     """Raises UsageError if a JSON document still has one of these names, e.g. as that of a campaign's folder."""
     for path in sorted(payload.rglob("*.json")):
-        text = path.read_text(encoding="utf-8")
-        if left := next((name for name in names if name in text), None):
+        if left := name_in(path, names):
             what = f"{path.relative_to(payload)} would have the name {left}"
             raise UsageError(what, where="--names hash", remedy="rename the campaign's folder if it has that name")
+
+
+def name_in(path: Path, names: Collection[str]) -> str | None:
+    """One of these names that a text file has."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return next((name for name in names if name in text), None)
 
 
 def _form(column: str) -> Callable[[str], str]:

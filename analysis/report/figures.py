@@ -42,7 +42,7 @@ _COVERS = 0.03
 """Curves cover each other if half of their quantiles differ by less: 3 %, on a log scale."""
 _APART_PT = 1.6
 """Such curves are drawn side by side, so far apart to the right and downwards [points]."""
-_APART = "Curves that would cover each other are drawn side by side."
+APART = "Curves that would cover each other are drawn side by side."
 
 _STYLE: Mapping[str, Any] = {
     "font.size": 10,
@@ -189,7 +189,7 @@ def draw(figure: Figure, *kinds: str, inline: bool = False) -> dict[str, bytes]:
         _legend(drawn, figure, curves)
         if not inline:
             drawn.suptitle(figure.title, x=0.012, ha="left", fontsize=11)
-            drawn.text(0.995, 0.985, _APART, ha="right", va="top", fontsize=8)
+            drawn.text(0.995, 0.985, APART, ha="right", va="top", fontsize=8)
     return pictured
 
 

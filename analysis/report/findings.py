@@ -220,13 +220,13 @@ def noise_sentences(rows: Sequence[SpeedupRow]) -> list[str]:
 
 def _noise_sentence(row: SpeedupRow) -> str:
     near = sum(share.count for name, share in zip(BIN_NAMES, row.bins, strict=True) if name in ("0.9-1.0", "1.0-1.1"))
-    sentence = (
+    return (
         f"Noise floor: two identical configurations ({row.comparison.config} and {row.comparison.vs}) were within 10 % "
         f"of each other in {near} of {row.n} measurement runs; their median speed-up is "
         f"{render.median_interval(row.median)}. Of the domains, by chance alone, {_share(row.gain)} are at least 2 % "
-        f"faster there, and {_share(row.lose)} slower: compare gain and lose of every other row with these."
-    )
-    return " ".join(part for part in (sentence, _unit_sentence(row)) if part)
+        f"faster there, and {_share(row.lose)} slower: compare gain and lose of every other row with these. "
+        f"{_unit_sentence(row)}"
+    ).rstrip()
 
 
 CLIENT_EFFECTS_TITLE = "What the client alone does: change of the time of a download"

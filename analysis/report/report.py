@@ -158,7 +158,7 @@ def _context(dataset: Dataset, options: ReportOptions, made: tuple[Results, Samp
         "causes": checks.cause_table(states),
         "truth": checks.expected_matrix(known, dataset.design),
         "figures": _drawings(drawings),
-        "drawn_downloads": figures.members_sentence(options.selection),
+        "drawn_downloads": f"{figures.members_sentence(options.selection)} {figures.APART}",
         "has_figure_data": "figures" in csv,
     }
 
