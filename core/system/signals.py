@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, MutableMapping
 from types import FrameType
@@ -18,6 +19,8 @@ from types import FrameType
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 PATIENCE_S = 10.0
+
+_LOOK_S = 0.05
 
 _received: signal.Signals | None = None
 _received_at = 0.0
@@ -39,6 +42,16 @@ def received() -> signal.Signals | None:
 def reason() -> str:
     """What ends this command, for people."""
     return _received.name if _received is not None else "interrupted"
+
+
+def wait_for(event: threading.Event) -> None:
+    """Waits in the main thread until a thread has set an event.
+
+    Raises KeyboardInterrupt at a signal, whenever it comes. `event.wait` gives its lock back twice where a signal
+    comes between two of its own lines: it raises RuntimeError instead, and what was stopped seems to have failed.
+    """
+    while not event.is_set():
+        time.sleep(_LOOK_S)
 
 
 @contextlib.contextmanager

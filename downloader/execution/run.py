@@ -349,22 +349,15 @@ def _run_all(
         for thread in threads.values():
             thread.start()
         for event in ended.values():
-            while not event.wait(0.5):  # short waits, so that Ctrl-C is handled
-                pass
+            signals.wait_for(event)
     except BaseException:
         stop.set()
         reporter.does(State.STOPPING, signals.reason())
         for name, thread in threads.items():
-            if thread.ident is not None:
-                _await(ended[name])
+            while thread.ident is not None and not ended[name].is_set():
+                with contextlib.suppress(KeyboardInterrupt):  # pressed again: all waits of these threads are bounded
+                    signals.wait_for(ended[name])
         raise
-
-
-def _await(ended: threading.Event) -> None:
-    """Waits even if Ctrl-C is pressed again: all waits of a thread that is being stopped are bounded."""
-    while not ended.is_set():
-        with contextlib.suppress(KeyboardInterrupt):
-            ended.wait(0.5)
 
 
 def _summary(journals: Mapping[str, Journal], *, stopped: bool, ended_by: str | None) -> RunSummary:

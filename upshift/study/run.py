@@ -205,7 +205,7 @@ def make(lab: Lab, study: Study, agenda: Agenda, *, lanes: int, report: StudyPro
     """Makes the blocks of an agenda in a lab. Raises what ended a lane."""
     client = lab.place(CLIENT)
     client.claim()
-    reports = queue.Queue[Any]()
+    reports = queue.SimpleQueue[Any]()  # its `get` stays whole if a signal comes, as `Queue.get` does not
     with closing(client):
         least, most = RECEIVE_BUFFER
         client.apply(
@@ -238,7 +238,7 @@ def make(lab: Lab, study: Study, agenda: Agenda, *, lanes: int, report: StudyPro
 class LaneWorker(threading.Thread):
     """A lane at work: makes blocks, and reports each attempt, then None or what ended it."""
 
-    def __init__(self, lab: Lab, number: int, study: Study, agenda: Agenda, reports: queue.Queue[Any]) -> None:
+    def __init__(self, lab: Lab, number: int, study: Study, agenda: Agenda, reports: queue.SimpleQueue[Any]) -> None:
         super().__init__(name=f"lane-{number}", daemon=True)
         self._lab, self._number, self._study, self._agenda, self._reports = lab, number, study, agenda, reports
 
