@@ -26,7 +26,7 @@ from core.files import store
 from core.system import process
 from tests.inspected import kpi_rows
 from tests.lab.campaigns import is_void, print_capture, state_folder
-from tests.lab.noise import TOO_NOISY, host_noise, measured
+from tests.lab.noise import TOO_NOISY, host_noise, measured, skip_if_void
 
 # A demo takes minutes, on a busy host twice.
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1500)]
@@ -57,6 +57,7 @@ class Demo:
             self.done = process.run(command, timeout_s=550)
             self.left = [path for path in state.rglob("*") if path.is_dir() and (path / "state.json").exists()]
         self.noise = noise[0]
+        skip_if_void(self.done.returncode, self.done.stderr)
         assert self.done.returncode == 0, self.done.stderr
         self.data: Dataset = dataset.load([out])
         lab = self.data.folders[0].lab
