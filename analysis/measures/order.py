@@ -37,7 +37,8 @@ class OrderEffect:
     p: float | None
     """p-value of the F test; None if there are too few runs, or if the order does not tell it from configurations."""
     medians: Mapping[str, float]
-    """Position or predecessor -> median of time / time that configuration and run let expect; 1.02 is 2 % slower."""
+    """Position or predecessor -> median of time / time that configuration and run let expect, by the same median of
+    all downloads; 1.02 is 2 % slower."""
     counts: Mapping[str, int]
     """Position or predecessor -> downloads."""
 
@@ -109,10 +110,12 @@ def effects(run: Codes, configuration: Codes, position: Codes, time_s: Floats, n
     p = _tests(run, factors, _ranks(run, residual)) if runs >= MINIMUM_RUNS else {}
     places = {str(place): place for place in np.unique(position).tolist()}
     followed = dict(sorted((names[code], code) for code in np.unique(before).tolist() if code >= 0))
+    # Times are skewed, so most are below the mean of their run: by it all positions may seem fast.
+    shown = residual - np.median(residual)
     return OrderEffects(
         runs=runs,
-        position=_effect(p.get("position"), residual, position, places),
-        predecessor=_effect(p.get("predecessor"), residual, before, followed),
+        position=_effect(p.get("position"), shown, position, places),
+        predecessor=_effect(p.get("predecessor"), shown, before, followed),
     )
 
 
@@ -125,8 +128,8 @@ def _predecessors(run: Codes, configuration: Codes, position: Codes) -> Ints:
     return before
 
 
-def _effect(p: float | None, residual: Floats, codes: Ints, names: Mapping[str, int]) -> OrderEffect:
-    own = {name: residual[codes == code] for name, code in names.items()}
+def _effect(p: float | None, shown: Floats, codes: Ints, names: Mapping[str, int]) -> OrderEffect:
+    own = {name: shown[codes == code] for name, code in names.items()}
     return OrderEffect(
         p=p,
         medians={name: math.exp(float(np.median(values))) for name, values in own.items()},

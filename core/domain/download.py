@@ -97,7 +97,8 @@ class ClientColumns:
     headers_s: float | None = None
     """The final response's header was complete."""
     first_byte_s: float | None = None
-    """First byte of the body; equal to `headers_s` if the body is empty."""
+    """First byte of the body that the client has: over TCP once its whole TLS record is there (of up to 16 KiB, RFC
+    8446), over QUIC its packet; see `time_to_first_byte`. Equal to `headers_s` if the body is empty."""
     last_byte_s: float | None = None
     """Last byte of the body: the download time. For a censored download, the last byte received."""
     client_cpu_s: float | None = None

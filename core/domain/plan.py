@@ -146,7 +146,7 @@ class Target:
     window_scaling: bool | None = None
     """The server negotiates window scaling (RFC 7323)."""
     quic: bool | None = None
-    """The server serves HTTP/3."""
+    """The URL's host serves HTTP/3 at port 443."""
     iw_segments: int | None = None
     """The server's initial window in segments, if it counts in segments."""
     iw_bytes: int | None = None

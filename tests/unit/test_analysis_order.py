@@ -78,6 +78,17 @@ def test_a_planted_carry_over_is_the_predecessor_s() -> None:
     assert "" not in found.predecessor.medians and len(medians) == len(NAMES) - 1
 
 
+def test_single_slow_downloads_do_not_make_all_positions_fast() -> None:
+    """They raise the mean of their run, which most downloads are then below."""
+    generator, shape = np.random.default_rng(5), (300, 8)
+    times = generator.lognormal(0.0, 0.02, shape) * np.where(generator.random(shape) < 0.15, 3.0, 1.0)
+    run, position = (grid.ravel() for grid in np.indices(shape))
+    configuration = generator.permuted(position.reshape(shape), axis=1).ravel()
+    found = effects(run, configuration, position + 1, times.ravel(), NAMES)
+    for effect in (found.position, found.predecessor):
+        assert all(abs(median - 1) < 0.02 for median in effect.medians.values()), effect.medians
+
+
 def test_a_fixed_order_cannot_tell() -> None:
     found = measured(plan(50, 1, order="published"), 1, drift=0.02)
     assert found.position.p is None and found.predecessor.p is None
