@@ -142,7 +142,7 @@ class SpeedUps:
         if domain in self.domains:
             return
         self.domains.add(domain)
-        low, high = vs[0] / config[1], vs[1] / config[0]
+        low, high = vs[0] / config[1], vs[1] / config[0] if config[0] else math.inf
         insort(self.lows, low)
         insort(self.highs, high)
         self.faster += _is_faster(low, high)

@@ -100,7 +100,7 @@ def evidence_of(run: Run, captures: Captures, factors: Mapping[str, Proven], *, 
     rows = document if isinstance(document, list) else document["rows"]
     if rows is document and not again and all(row["proof"].get("engine") == ENGINE for row in rows):
         return from_findings(rows, downloads)
-    return from_capture(captures, downloads, factors, found=rows, dropped=findings.dropped)
+    return from_capture(captures, downloads, factors, found=rows, is_whole=rows is document, dropped=findings.dropped)
 
 
 def from_capture(
@@ -109,12 +109,14 @@ def from_capture(
     factors: Mapping[str, Proven],
     *,
     found: Sequence[Any] | None = None,
+    is_whole: bool = False,
     dropped: bool = False,
 ) -> Evidence:
     """Evidence from the run's capture. A run without one had no successful DNS look-up, so nothing is lost.
 
     Args:
         found: what was found in it right after the run, if anything was: that counts where it is missing.
+        is_whole: the capture was whole then, so that counts also where what is here was cut or damaged since.
         dropped: it was dropped on purpose, so it is not lost. A power cut may undo that mark, not the file's removal.
     """
     name = downloads[0].capture
@@ -128,7 +130,10 @@ def from_capture(
                 captures.require()
             if found is not None:
                 return replace(from_findings(found, downloads), lost=None if dropped else _MISSING)
-        return from_file(path, downloads, factors)
+        evidence = from_file(path, downloads, factors)
+    if is_whole and found is not None and evidence.lost is not None:
+        return replace(from_findings(found, downloads), lost=evidence.lost)
+    return evidence
 
 
 def from_file(path: Path, downloads: Sequence[Download], factors: Mapping[str, Proven]) -> Evidence:

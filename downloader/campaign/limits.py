@@ -252,7 +252,8 @@ class Stopping:
 def _bounds_s(download: Download, other: Download) -> tuple[float, float] | None:
     """Bounds of the time of a download that is compared with another one [s]; None without a valid time."""
     bounds = download.time_bounds_s
-    if bounds and download.outcome == other.outcome == Outcome.CENSORED and download.failure == Failure.BYTE_BUDGET:
+    both_cut = download.outcome == other.outcome == Outcome.CENSORED
+    if bounds and bounds[0] > 0 and both_cut and download.failure == Failure.BYTE_BUDGET:
         # Its time to that byte, which the other one reached then, too, or not before its time budget: as in Table 2
         # ("Same byte", docs/method/statistics.md).
         return bounds[0], bounds[0]

@@ -226,21 +226,31 @@ def test_what_older_code_found_in_dropped_captures_replaces_no_later_row(
     assert {d.engine for d in downloads(campaign)} == {"upshift 0.0"}, "where there is nothing else"
 
 
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (Path.unlink, "the capture is missing"),
+        (cut, "the capture is cut or damaged"),
+        (empty, "the capture cannot be read: this file is empty"),
+        (only_a_header, "the capture is empty"),
+    ],
+)
 @pytest.mark.parametrize("again", [False, True])
-def test_what_older_code_found_counts_where_a_capture_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+def test_what_older_code_found_counts_where_a_capture_is_missing_or_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool, damage: Any, why: str
 ) -> None:
-    """As after a power cut that undid the mark of a dropped capture, not its removal, and an update of Upshift."""
+    """As after a power cut that undid the mark of a dropped capture, not its removal, and an update of Upshift; or in a
+    copy of a folder that was cut off."""
     campaign = looked_at_by_older_code(tmp_path, monkeypatch)
     gone = captures(campaign)[0]
-    gone.unlink()
+    damage(gone)
     done = CliRunner().invoke(app, ["inspect", str(campaign), *["--again"] * again])
     assert "0 downloads keep their earlier rows, 5 have what the journal found; restore" in str(done.exception)
     (campaign / "downloads.parquet").unlink()
     found = inspected(campaign, again=again)
     assert (found.proven, found.refuted, found.unproven, found.kpis) == (16, 4, 0, 16)
     assert (found.kept, found.recorded) == (0, 5)
-    assert [(campaign / lost.path, lost.why) for lost in found.lost] == [(gone, "the capture is missing")]
+    assert [(campaign / lost.path, lost.why) for lost in found.lost] == [(gone, why)]
     made_by = [(d.domain, d.engine) for d in downloads(campaign)]
     assert made_by == [(f"d{n}.example", "upshift 0.0" if n == 0 else rows.ENGINE) for n in range(4) for _ in range(5)]
 

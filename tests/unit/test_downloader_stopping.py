@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import random
@@ -201,6 +202,15 @@ def test_only_the_first_run_of_a_domain_with_both_times_is_a_step() -> None:
     assert steps(failed, run(1, iteration=2), run(1, iteration=3)) == 1
     late = run(2, outcome="censored", failure="time_budget", budget_s=10.0)
     assert steps(run(1), late) == 2
+
+
+def test_a_byte_budget_without_a_time_is_a_bound_as_in_table_2() -> None:
+    """No client of ours says so, and one that somebody adds may."""
+    cut = run(1, outcome="censored", failure="byte_budget", budget_s=10.0)
+    unknown = [dataclasses.replace(download, last_byte_s=None) for download in cut]
+    for first, second, third in itertools.product(*zip(cut, unknown, run(1), strict=True)):
+        stopping = stopping_of(campaign(until_ci=0.05), enumerate([[first, second, third]]))
+        assert [one["domains"] for one in stopping.state()["comparisons"]] == [1]
 
 
 def test_without_a_rule_nothing_is_read() -> None:
