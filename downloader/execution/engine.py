@@ -112,11 +112,14 @@ class Worker:
         """In the order in which they are asked."""
         plan, name = self._session.plan, self.place.name
         journal, store = self.journal, self._store
+        self._budgets = BudgetGate(
+            self.campaign, journal.spent, vantage_points=len(plan.vantage_points), tell=self._report.spends
+        )
         gates: list[Gate] = [
             StopGate(self.campaign, self._session.out, until=self._session.until),
             OptOuts(block_lists(self.campaign)),
             DiskGate(self.campaign, name, self._disk, runs, store, journal.captures, journal.recorded_runs()),
-            BudgetGate(self.campaign, journal.spent, vantage_points=len(plan.vantage_points), tell=self._report.spends),
+            self._budgets,
         ]
         if plan.slots is not None:
             clock = None if trusts_clock(self.campaign) else read_clock
@@ -171,7 +174,8 @@ class Worker:
                 gc.collect()
                 if self._stopping.reached:
                     self._note_stopping()  # again, as it may have failed on a full disk
-                    return
+                    break
+        self._budgets.look(self.clock())
 
     def _note_stopping(self) -> None:
         self.journal.set_meta("stopping", json.dumps(self._stopping.state()))

@@ -335,6 +335,7 @@ def _work(
         gc.unfreeze()
     if errors:
         raise errors[0]
+    disk.look()
     return next((reason for reason in ended_by.values() if reason is not None), None)
 
 

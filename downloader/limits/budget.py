@@ -244,8 +244,8 @@ class BudgetGate(Gate):
 
     Args:
         vantage_points: number of those in the plan, wherever they run.
-        tell: told of each budget, before each choice, its name, whose it is, the bytes used and the most bytes; of
-            those for an AS and a domain the one that is used most.
+        tell: told of each budget, before each choice and by `look`, its name, whose it is, the bytes used and the most
+            bytes; of those for an AS and a domain the one that is used most.
     """
 
     def __init__(
@@ -265,10 +265,18 @@ class BudgetGate(Gate):
     def holds(self, now: float) -> None:  # noqa: ARG002
         self._totals = None  # read once for each choice
 
+    def look(self, now: float) -> Totals:
+        """Tells what is spent."""
+        totals = self._spent.totals(now)
+        domain, network = totals.most
+        for share in _shares(self._campaign, domain, network, totals, self._count):
+            if share.whose:
+                self._tell(share.field, share.whose, share.spent, share.most)
+        return totals
+
     def admits(self, run: PlannedRun, now: float) -> Wait | None:
         if self._totals is None:
-            self._totals = self._spent.totals(now)
-            self._tell_all(self._totals)
+            self._totals = self.look(now)
         address = self._addresses.get(run.target.key, run.target.server_ip)
         network = network_of(run.target, address)
         why = self._refusal(run.target, network, self._totals)
@@ -288,12 +296,6 @@ class BudgetGate(Gate):
 
     def cuts(self, run: PlannedRun, now: float) -> Cut | None:  # noqa: ARG002
         return self._cut
-
-    def _tell_all(self, totals: Totals) -> None:
-        domain, network = totals.most
-        for share in _shares(self._campaign, domain, network, totals, self._count):
-            if share.whose:
-                self._tell(share.field, share.whose, share.spent, share.most)
 
     def _refusal(self, target: Target, network: str | None, totals: Totals) -> str | None:
         needed = run_bytes(self._campaign, target)

@@ -163,7 +163,7 @@ class FolderDisk:
             promised = needed + sum(self._needed.values())
             tables = TABLES_BYTES + sum(self._rows.values()) * ROW_BYTES
             if self._at_most > min(most, self.disk.limit - promised - tables) or self.monotonic() >= self._look_by:
-                self._look()
+                self._walk()
             used, free = self._at_most, free_bytes(self.folder)
             too_many = used + promised + tables - self.disk.limit
             why = None
@@ -182,7 +182,12 @@ class FolderDisk:
                 self._needed[vantage] = needed
             return max(too_many, round(used - most)), why
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Tells what the folder takes now."""
+        with self._lock:
+            self._walk()
+
+    def _walk(self) -> None:
         began = self.monotonic()
         self._at_most = used_bytes(self.folder)
         took = self.monotonic() - began

@@ -24,6 +24,7 @@ from analysis.measures.dataset import Dataset, Record
 from core.domain import Download, Outcome, Target, Transport
 from core.files import store
 from core.system import process
+from downloader.control.status import read_status
 from tests.inspected import kpi_rows
 from tests.lab.campaigns import is_void, print_capture, state_folder
 from tests.lab.noise import TOO_NOISY, host_noise, measured, skip_if_void
@@ -168,6 +169,8 @@ def test_the_folder_is_laid_out_as_designed(demo: Demo) -> None:
     page = (out / "report" / "index.html").read_text(encoding="utf-8")
     assert "<html" in page and "http://" not in re.sub(r"http://www\.w3\.org/[^\"']*", "", page)
     assert not list(out.rglob("*.part*")), "half files"
+    captures = sum(path.stat().st_size for path in (out / "vantage").rglob("*.pcap*"))
+    assert (read_status(out).disk.used_bytes or 0) >= captures, "with those of the last minute"
     assert not demo.left, "the lab is gone"
 
 

@@ -145,6 +145,18 @@ def test_the_environment_of_a_process_is_stored_before_its_first_run_is_recorded
     assert len(told) == 4 and told[:2] == [0, 0], "also before a void run"
 
 
+@pytest.mark.parametrize("stops_early", [False, True])
+def test_what_the_last_run_took_is_told(bench: Bench, stops_early: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    reached = property(lambda _: stops_early and bench.journal.counts().recorded > 0)
+    monkeypatch.setattr(engine.Stopping, "reached", reached)
+    bench.worker.work()
+    used = next(
+        use.used_bytes for use in bench.report.budgets_of(bench.report._budgets_day) if use.budget == "campaign"
+    )
+    spent = [entry.ip_bytes for entry in bench.journal.spent.entries()]
+    assert used == sum(spent) and len(spent) == (1 if stops_early else len(TARGETS))
+
+
 def test_runs_of_earlier_processes_have_their_numbers(bench: Bench) -> None:
     """Also where one before them waits, for its slot or its budget."""
     made = {}
