@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
 import socket
@@ -130,11 +131,15 @@ _ORIGINS = {2: 4, 3: 6}
 def hear_icmp(sock: socket.socket, on: bool) -> None:
     """Makes the kernel report ICMP errors to the socket and keep them for `heard`: until the handshake is complete.
 
-    Afterwards it is off: an unreachable host is then no reason to give up (RFC 1122, section 4.2.3.9).
+    Afterwards it is off: an unreachable host is then no reason to give up (RFC 1122, section 4.2.3.9). What is in their
+    queue then goes, time stamps of further packets, too: select(2) and poll(2) return at once as long as there is any.
     """
     over_ipv6 = sock.family == socket.AF_INET6
     level, option = (socket.IPPROTO_IPV6, IPV6_RECVERR) if over_ipv6 else (socket.IPPROTO_IP, IP_RECVERR)
     sock.setsockopt(level, option, int(on))
+    with contextlib.suppress(OSError):
+        while not on:
+            sock.recvmsg(0, 512, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
 
 
 def heard(sock: socket.socket) -> Icmp | None:

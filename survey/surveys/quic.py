@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from core.outreach import arguments
+from survey.quic.candidates import HTTPS_PORT
 from survey.quic.record import NOT_ASKED, QuicCause, QuicRecord, figures
 from survey.surveys import Context, Survey, Visit
 
@@ -50,13 +51,16 @@ def _visits(context: Context) -> AbstractAsyncContextManager[Visit]:
 
 def supports(record: QuicRecord) -> bool | None:
     """The `quic` column of a target: None if nobody knows, as the server was not reached, its headers were not read, or
-    it speaks HTTP/3 but has no answer to a HEAD of its start page."""
+    it speaks HTTP/3 but has no answer to a HEAD of its start page, or does so at another host. Campaigns ask the URL's
+    own host at its own port, whatever Alt-Svc names."""
     is_offered = record.alt_svc_h3 is not None  # or known not to be
     if record.cause in NOT_ASKED or (record.cause == QuicCause.NO_CANDIDATE and not is_offered):
         return None
     if record.cause == QuicCause.HTTP_ERROR and record.http_status != _MISDIRECTED:
         return None
-    return record.cause == QuicCause.OK
+    if record.cause == QuicCause.OK and record.port == HTTPS_PORT and record.host not in (None, record.domain):
+        return None
+    return record.cause == QuicCause.OK and record.port in (None, HTTPS_PORT)
 
 
 QUIC = Survey(

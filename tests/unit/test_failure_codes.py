@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import socket
 import ssl
 from errno import ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, ENETUNREACH, ENONET, ENOPROTOOPT, ENOTCONN
 from types import SimpleNamespace
@@ -13,7 +15,8 @@ import requests
 
 from core.domain import Failure, FailureCode
 from downloader.programs import requests_get
-from downloader.programs.codes import Icmp, of_os_error
+from downloader.programs.codes import Icmp, hear_icmp, of_os_error
+from downloader.programs.kernel import first_packet_at, note_first_packet
 
 
 @pytest.mark.parametrize(
@@ -34,6 +37,21 @@ def test_an_icmp_message_has_both_words(code: int, number: int, word: FailureCod
     failure, _, second, _ = of_os_error(error, Icmp(4, 3, code, False), connected=False, over_tcp=True)
     refused = word is FailureCode.ICMP_PORT
     assert (failure, second) == (Failure.CONNECTION_REFUSED if refused else Failure.NETWORK_UNREACHABLE, word)
+
+
+def test_time_stamps_of_further_packets_do_not_wake_a_client_after_the_handshake() -> None:
+    """A ClientHello with a post-quantum key takes two datagrams, each with a time stamp."""
+    with socket.socket(type=socket.SOCK_DGRAM) as server, socket.socket(type=socket.SOCK_DGRAM) as client:
+        server.bind(("127.0.0.1", 0))
+        client.connect(server.getsockname())
+        hear_icmp(client, True)
+        note_first_packet(client)
+        client.send(b"first")
+        client.send(b"second")
+        assert first_packet_at(client) is not None
+        assert select.select([client], [], [], 0)[0], "the second one's is there"
+        hear_icmp(client, False)
+        assert not select.select([client], [], [], 0)[0]
 
 
 @pytest.mark.parametrize("kind", [ssl.SSLEOFError, ssl.SSLZeroReturnError])

@@ -422,6 +422,11 @@ def test_figures_as_text_and_document() -> None:
 
 def test_what_targets_learn() -> None:
     assert supports(_record(QuicCause.OK)) is True
+    # Campaigns ask the URL's own host at port 443.
+    domain = _record(QuicCause.OK).domain
+    assert supports(_record(QuicCause.OK, host=domain, port=443)) is True
+    assert supports(_record(QuicCause.OK, host="alt.example", port=443)) is None
+    assert [supports(_record(QuicCause.OK, host=host, port=8443)) for host in (domain, "alt.example")] == [False, False]
     assert {supports(_record(cause)) for cause in NOT_ASKED} == {None}
     refused = set(QuicCause) - NOT_ASKED - {QuicCause.OK, QuicCause.NO_CANDIDATE, QuicCause.HTTP_ERROR}
     assert {supports(_record(cause)) for cause in refused} == {False}
