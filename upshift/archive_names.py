@@ -36,6 +36,9 @@ _EMPTIED = (
 )
 """Columns that are emptied: free text, and what a server can be recognized by."""
 
+_HOST = "host"
+"""The key of a host's name, of which its ceilings are (`vantage.doctor.ceilings.circumstances`)."""
+
 _ADDRESSES = (
     re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:/[0-9]{1,3})?"),
     re.compile(r"(?<![0-9])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?:/[0-9]{1,3})?(?![0-9])"),
@@ -107,7 +110,7 @@ def _replaced(table: pa.Table, names: Mapping[str, str]) -> pa.Table:
 
 
 def _in_document(value: Any, names: Mapping[str, str], key: bytes) -> Any:
-    """A JSON document with every known name, and every address in it, replaced."""
+    """A JSON document with every known name, the host's and every address in it replaced."""
     longest_first = sorted(names, key=lambda name: (-len(name), name))
     known = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
@@ -119,7 +122,10 @@ def _in_document(value: Any, names: Mapping[str, str], key: bytes) -> Any:
 
     def walk(part: Any) -> Any:
         if isinstance(part, dict):
-            return {replace(name): walk(entry) for name, entry in part.items()}
+            return {
+                replace(name): pseudonym(entry, key) if name == _HOST and isinstance(entry, str) else walk(entry)
+                for name, entry in part.items()
+            }
         if isinstance(part, list):
             return [walk(entry) for entry in part]
         return replace(part) if isinstance(part, str) else part

@@ -268,11 +268,11 @@ def test_limiters_can_be_chosen_and_have_a_bar(browser: Browser, tmp_path: Path)
             *("", "congestion", "path_rate")
         ]
         choose(visit, "by-limiter", "congestion")
-        assert visit.run(KEPT).startswith("1 of 3 pairs, 1 target; limiter: of the reference's twin")
+        assert visit.run(KEPT).startswith("1 of 3 pairs, 1 target; limiter of a pair: of the reference's twin")
         choose(visit, "by-limiter", "")
         assert visit.run(KEPT) == "3 of 3 pairs, 3 targets"
         choose(visit, "show-colour", "limiter")
-        assert "; limiter: of the reference's twin" in visit.run(KEPT)
+        assert "; limiter of a pair: of the reference's twin" in visit.run(KEPT)
         choose(visit, "by-limiter", "congestion")
         assert visit.run("document.querySelectorAll('.bars rect').length") == 4
         assert (

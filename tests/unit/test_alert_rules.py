@@ -11,6 +11,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from downloader.control import metrics
+from downloader.limits.disk import FULL_SHARE
 from downloader.schedule.schedule import State
 from tests.unit.test_control_status import status
 
@@ -49,6 +50,12 @@ def test_a_rule_says_what_is_wrong_and_what_to_do(rule: dict[str, Any]) -> None:
     assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
     assert rule["labels"]["severity"] in {"info", "warning"}
     assert set(rule["annotations"]) == {"summary", "remedy"}
+
+
+def test_the_disk_s_rule_comes_before_captures_are_removed() -> None:
+    (rule,) = (one for one in RULES if one["alert"] == "UpshiftDisk")
+    (share,) = re.findall(r"upshift_disk_limit_bytes > ([0-9.]+)", str(rule["expr"]))
+    assert float(share) < FULL_SHARE
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))

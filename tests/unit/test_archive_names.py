@@ -37,7 +37,8 @@ TEXTS = {
 
 
 def test_names_without_rows_and_addresses_in_text_are_replaced(tmp_path: Path) -> None:
-    environment = {"said": list(TEXTS), "at": "12:30:00 of 6.1.0-3"}
+    ceilings = {"circumstances": {"host": "probe7.uni.example", "kernel": "6.1.0-3"}}
+    environment = {"said": list(TEXTS), "at": "12:30:00 of 6.1.0-3", "client_ceilings": ceilings}
     rows: dict[str, Any] = {"environment": environment, "superseded": [make_superseded()]}
     folder = write_campaign(tmp_path / "c", [make_download()], **rows)
     described = description.read(folder)
@@ -49,6 +50,8 @@ def test_names_without_rows_and_addresses_in_text_are_replaced(tmp_path: Path) -
     environment = json.loads((folder / "environment.json").read_text())
     left = [text for text, address in zip(environment["said"], TEXTS.values(), strict=True) if address in text]
     assert not left and environment["at"] == "12:30:00 of 6.1.0-3"
+    circumstances = environment["client_ceilings"]["circumstances"]
+    assert circumstances["kernel"] == "6.1.0-3" and "probe7" not in circumstances["host"]
 
 
 def test_what_servers_said_is_emptied(tmp_path: Path) -> None:

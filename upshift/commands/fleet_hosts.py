@@ -167,7 +167,10 @@ def stop(
     wait: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Longest time to wait for its end.")] = 330,
     json: AsJson = False,
 ) -> None:
-    """End a campaign on all hosts after its present measurement runs; `upshift fleet run` resumes it."""
+    """End a campaign on all hosts after its present measurement runs; `upshift fleet run` resumes it.
+
+    A measurement run that takes more than 300 s is interrupted, and made again then.
+    """
     _ask("stop", fleet, campaign, {"campaign_stop_wait": round(wait)}, json, done="stopped")
 
 

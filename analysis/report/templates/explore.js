@@ -44,7 +44,7 @@ const keepPairs = () => {
 // What a pair's limiter is of, beside the filter while it or the colours split the pairs by it.
 const limiterNote = () =>
   filters.limiter.value || controls.colour.value === "limiter"
-    ? "; limiter: of the reference's twin in a noise floor, or without one of the reference, whose luck tells the parts, too"
+    ? "; limiter of a pair: of the reference's twin in a noise floor, or without one of the reference, whose luck tells the parts, too; of a target: of any of its downloads"
     : "";
 const isFiltered = () => search.value.trim() !== "" || Object.values(filters).some((box) => box.value);
 
