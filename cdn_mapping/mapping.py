@@ -16,6 +16,7 @@ from core.files.schemas import kind_in
 from core.files.targets import SURVEYS, with_columns
 from core.outreach.dns import ResolveError, Resolver
 from core.outreach.pace import TokenBucket
+from core.system import signals
 from core.terminal import Progress
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def look_up(
     resolver = Resolver(nameserver, port=port, timeout_s=timeout_s)
     work = _look_up(list(dict.fromkeys(domains)), resolver, TokenBucket(rate_per_s, burst=1), on_done)
     try:
-        return asyncio.run(work)
+        return signals.run(work)
     except BaseExceptionGroup as faults:
         raise faults.exceptions[0] from None
 

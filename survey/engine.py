@@ -23,6 +23,7 @@ from core.outreach.ledger import Finished
 from core.outreach.lists import identity, parse_shard
 from core.outreach.pace import Lanes, TokenBucket
 from core.reach import ANYWHERE, environment_prefixes
+from core.system import signals
 from core.system.this_host import check_ipv6
 from core.terminal import Progress
 from survey.access import Access, NotAskedError
@@ -187,7 +188,7 @@ def run(
         if done.total() < total:
             arguments.allow_many_files(options.concurrency, "--concurrency")
             work = _visit_all(survey, options, settings, ledger, blocks, progress, site or Site(start=start_here))
-            remarks = asyncio.run(work)
+            remarks = signals.run(work)
         records = list(ledger.records(survey.record))
     finally:
         ledger.close()

@@ -230,7 +230,7 @@ def as_document(figures: Figures) -> dict[str, Any]:
         "shares": {group: _plain(shares) for group, shares in figures.shares.items()},
         **{name: _plain(shares) for name, shares in parts.items()},
         **_plain(figures.singles),
-        "lower_bounds": list(figures.lower_bounds),
+        "lower_bound_shares": list(figures.lower_bounds),
         **figures.values,
     }
 

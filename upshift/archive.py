@@ -298,10 +298,12 @@ def _checkout(root: Path, to: Path, hidden: Collection[str]) -> str:
     committed = _names_of([*git, "ls-tree", "-z", "--name-only", "HEAD", "--", *parts])
     sources = [f"{folder}/*.{suffix}" for folder in _CODE for suffix in ("py", "rs")]
     added = _names_of([*git, "ls-files", "-z", "--others", "--exclude-standard", "--", *sources])
-    for path in (root / name for name in added if (root / name).is_file()):
+    changed = [*git, "diff", "-z", "--name-only", "--no-renames"]
+    staged = _names_of([*changed, "--diff-filter=A", "HEAD", "--", *_CODE])
+    for path in (root / name for name in (*added, *staged) if (root / name).is_file()):
         if left := archive_names.name_in(path, hidden):
             raise UsageError(f"it has the name {left}", where=str(path), remedy="take it out, or move the file away")
-    own = {*_names_of([*git, "diff", "-z", "--name-only", "--no-renames", "HEAD", "--", *_CODE]), *added}
+    own = {*_names_of([*changed, "HEAD", "--", *_CODE]), *added}
     plain = to / "commit.tar"
     _output_of([*git, "archive", f"--output={plain.resolve()}", "HEAD", "--", *(committed or parts)])
 

@@ -39,6 +39,9 @@ _EMPTIED = (
 _HOST = "host"
 """The key of a host's name, of which its ceilings are (`vantage.doctor.ceilings.circumstances`)."""
 
+_HOST_CHANGED = re.compile(r"^host (\S+) -> (\S+)$")
+"""Why its ceilings do not hold any more (`vantage.doctor.ceilings.changes`)."""
+
 _ADDRESSES = (
     re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:/[0-9]{1,3})?"),
     re.compile(r"(?<![0-9])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?:/[0-9]{1,3})?(?![0-9])"),
@@ -115,6 +118,7 @@ def _in_document(value: Any, names: Mapping[str, str], key: bytes) -> Any:
     known = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
     def replace(text: str) -> str:
+        text = _HOST_CHANGED.sub(lambda match: f"host {pseudonym(match[1], key)} -> {pseudonym(match[2], key)}", text)
         text = known.sub(lambda match: names[match[0]], text)
         for pattern in _ADDRESSES:
             text = pattern.sub(lambda match: _without_address(match[0], key), text)

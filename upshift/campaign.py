@@ -143,7 +143,8 @@ def reported(
     """The campaign's status while the block runs; how it ends, too, if that is by an error or a signal."""
     with Reporter(out, campaign=campaign, endpoint=endpoint, others=others) as reporter:
         try:
-            yield reporter
+            with signals.as_interrupt():
+                yield reporter
         except KeyboardInterrupt:
             reporter.end(State.STOPPED, signals.reason())
             raise

@@ -228,7 +228,8 @@ def main() -> None:
 def answer() -> None:
     """As `main`, within a process whose signals and imports are somebody else's."""
     try:
-        app(prog_name="upshift")
+        with signals.as_interrupt():
+            app(prog_name="upshift")
     except UpshiftError as error:
         _print(error)
         if isinstance(error, IncompleteError | AskedToStopError) and not isinstance(error, UnusableError):

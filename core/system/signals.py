@@ -13,8 +13,11 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Coroutine, Iterator, MutableMapping
 from types import FrameType
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -55,6 +58,68 @@ def wait_for(event: threading.Event) -> None:
 
 
 @contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """Signals that come within the block count at its end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    with handled_by(lambda number, _: came.append(number)):
+        yield
+    for number in came[:1]:
+        signal.raise_signal(number)
+
+
+@contextlib.contextmanager
+def as_interrupt() -> Iterator[None]:
+    """Within the block, the RuntimeError that `wait_for` avoids is the KeyboardInterrupt that it took the place of.
+
+    For waits that are not ours, as of `concurrent.futures`.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        raise KeyboardInterrupt from None
+
+
+def run(work: Coroutine[Any, Any, Result]) -> Result:
+    """`asyncio.run`; a signal cancels the work, and KeyboardInterrupt is raised when that has ended.
+
+    An exception of a handler between two lines of asyncio's loop may take the task that was about to run with it: it
+    never ends, and the loop waits for it. asyncio cancels, too, but only if Python's own handler of SIGINT is there.
+    """
+    import asyncio  # no other command needs it
+
+    if threading.current_thread() is not threading.main_thread() or _stop not in map(signal.getsignal, STOPPING):
+        return asyncio.run(work)
+    is_stopped = False
+
+    async def cancellable() -> Result:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+        def stop(number: int, _frame: FrameType | None) -> None:
+            nonlocal is_stopped
+            if _is_first(number) and task is not None:
+                is_stopped = True
+                loop.call_soon_threadsafe(task.cancel)  # which also wakes the loop
+
+        with handled_by(stop):
+            return await work
+
+    try:
+        result = asyncio.run(cancellable())
+    except asyncio.CancelledError:
+        if not is_stopped:
+            raise
+    else:
+        if not is_stopped:
+            return result
+    raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
 def clean_up_within(seconds: float) -> Iterator[None]:
     """Within the block, a process that was told to end and has not after this time is killed (SIGALRM).
 
@@ -84,16 +149,23 @@ def handled_by(handler: Callable[[int, FrameType | None], object] | signal.Handl
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:
+    if _is_first(number):
+        raise KeyboardInterrupt
+
+
+def _is_first(number: int) -> bool:
+    """Whether no signal came before; one that comes too long after the first kills."""
     global _received, _received_at
     now = time.monotonic()
     if _received is None:
         _received, _received_at = signal.Signals(number), now
         if _limit_s is not None:
             signal.setitimer(signal.ITIMER_REAL, _limit_s)
-        raise KeyboardInterrupt
+        return True
     if now - _received_at > PATIENCE_S:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
+    return False
 
 
 class Notifier:

@@ -252,11 +252,14 @@ def _left_of(before: Mapping[str, Any], now: Mapping[str, Any], at: float) -> di
     `earlier`: until when [UTC] -> what had other values until then. Ceilings that were measured since then on the same
     host, with the same software, are those of all its runs.
     """
+    ceilings = before.get("client_ceilings")
     earlier = dict(before.get("earlier", {}))
+    if ceilings != now.get("client_ceilings"):  # parts without any had those that are replaced now
+        earlier = {until: {"client_ceilings": ceilings, **part} for until, part in earlier.items()}
     changed = _others({name: value for name, value in before.items() if name not in (*_PASSING, *_BESIDES)}, now)
     then, here = _calibrated(before), _calibrated(now)
-    if changed or (then and here and then != here):
-        changed |= _others({"client_ceilings": before.get("client_ceilings")}, now, whole=True)
+    if changed or (then and then != here):  # without any here: another host may be calibrated later
+        changed |= _others({"client_ceilings": ceilings}, now, whole=True)
         earlier[f"until {datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"] = changed
     kept = {"earlier": earlier, "campaigns_beside": before.get("campaigns_beside")}
     return {name: value for name, value in kept.items() if value}
@@ -347,8 +350,9 @@ def _run_all(
 ) -> None:
     """Starts the threads and waits until all have ended; Ctrl-C stops them first."""
     try:
-        for thread in threads.values():
-            thread.start()
+        with signals.deferred():  # a thread that is being started waits for itself, and is not known before
+            for thread in threads.values():
+                thread.start()
         for event in ended.values():
             signals.wait_for(event)
     except BaseException:

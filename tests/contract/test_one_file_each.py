@@ -227,6 +227,7 @@ TOPOLOGY = topology(
 CAMPAIGN = """name = "one-file"
 lab = "./one.toml"
 targets = "lab"
+max_attempts = 8
 permute = ["rack"]
 [[configurations]]
 name = "narrow"

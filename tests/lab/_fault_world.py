@@ -27,6 +27,7 @@ from unittest import mock
 from core.domain import Download, Superseded
 from core.files import store
 from tests import command
+from tests.lab.noise import MAX_ATTEMPTS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MARK = "UPSHIFT_TEST_MARK"
@@ -63,6 +64,8 @@ class World:
         self, lab: Path | str, *, more: str = "", configurations: str = TWO_CONFIGURATIONS, name: str = "c"
     ) -> Path:
         """A campaign file for a lab."""
+        if "max_attempts" not in more:
+            more = f"max_attempts = {MAX_ATTEMPTS}\n{more}"
         targets = "" if "targets" in more else 'targets = "lab"\n'
         return self.write(f"{name}.toml", f'name = "{name}"\nlab = "{lab}"\n{targets}{more}\n{configurations}')
 

@@ -30,7 +30,7 @@ from core.system import process
 from downloader.execution.records import clock_offset_s
 from tests.campaigns import Silent
 from tests.journaled import superseded
-from tests.lab.noise import Noise, host_noise, measured
+from tests.lab.noise import MAX_ATTEMPTS, Noise, host_noise, measured
 from tests.plain_captures import plain
 from upshift.campaign import run_file
 from vantage.lab.lab import Lab, open_lab
@@ -45,8 +45,6 @@ ALL: Mapping[str, str] = {"ecn": "on", "sack": "on", "window_scaling": "14"}
 
 DELIVERED = ("delivered", "marked")
 DROPPED = ("loss", "tail", "aqm")
-MAX_ATTEMPTS = 8
-"""At a run: a moment in which the host was busy costs that run, and not the campaign of twenty servers around it."""
 SLACK_S = 0.02
 """By how much two clocks of one host may differ in what they say of a moment; runs are further apart."""
 

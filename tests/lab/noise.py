@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,6 +37,9 @@ PAUSE_S = 20.0
 """Longest wait for a quiet host between two attempts."""
 
 WINDOW_S = 2.0
+
+MAX_ATTEMPTS = 8
+"""At a run of a test's campaign: a moment in which the host was busy costs that run, and not the campaign around it."""
 
 QUIET_PRESSURE = 0.10
 """Share of the time that some task may wait for a processor on a host that counts as quiet; the lab itself makes a
@@ -104,10 +108,22 @@ def measured(
         (pause or wait_for_quiet)()
 
 
+def too_many_void(code: int, complaint: str) -> bool:
+    """Whether a command ended with this code as the host disturbed too many measurement runs."""
+    return code == 1 and "measurement runs are not usable" in complaint
+
+
 def skip_if_void(code: int, complaint: str) -> None:
     """Skips the test if a command ended with this code as the host disturbed too many measurement runs."""
-    if code == 1 and "measurement runs are not usable" in complaint:
+    if too_many_void(code, complaint):
         pytest.skip(f"{TOO_NOISY}: {complaint.splitlines()[-1]}")
+
+
+def skip_if_cut(code: int | None, noise: Noise) -> None:
+    """Skips the test if a busy host did not clean up within the time that a campaign gives itself; the guardian does it
+    then."""
+    if code == -signal.SIGALRM and not noise.quiet:
+        pytest.skip(f"{TOO_NOISY}: the campaign did not end in the time that it gives itself (CLEAN_UP_S); {noise}")
 
 
 def wait_for_quiet() -> None:

@@ -29,7 +29,7 @@ from core.system.process import start_time_ticks
 from tests.cells import Repeats, cells
 from tests.lab._fault_world import wait_until
 from tests.lab._host_campaign import Host, open_host
-from tests.lab.noise import host_noise
+from tests.lab.noise import host_noise, skip_if_cut
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("root")]
 
@@ -136,6 +136,7 @@ def test_the_host_is_as_before_within_10_s(host: Host, isolation: str, hit: str,
         child.communicate()
     print(f"{isolation}, {hit}: {took:.1f} s, {noise[0]}")
     assert host.world.changes(before) == {}
+    skip_if_cut(child.returncode, noise[0])
     assert took <= WITHIN_S * (1 if noise[0].quiet else 4), took
     assert child.returncode == ENDS.get(hit, 130), said
     assert "Traceback" not in said, said
@@ -179,6 +180,8 @@ def test_a_terminal_that_is_closed(host: Host) -> None:
         assert wait_until(lambda: start_time_ticks(runner) != started, 4 * WITHIN_S)
         assert wait_until(lambda: not host.world.guardians() and not host.world.changes(before), 30, pause_s=0.1)
     assert time.monotonic() - began <= WITHIN_S * (1 if noise[0].quiet else 4)
+    if host.activity()[0] == "running":  # nobody knows how it ended
+        skip_if_cut(-signal.SIGALRM, noise[0])
     assert host.activity() == ("stopped", "SIGHUP")
     assert host.journal()[1] == 1
 
@@ -261,7 +264,9 @@ def test_pause_resume_stop_and_until(host: Host, manager: tuple[socket.socket, d
         began = time.monotonic()
         child.send_signal(signal.SIGTERM)
         with host_noise() as noise:
-            assert child.wait(4 * WITHIN_S) == 130
+            code = child.wait(4 * WITHIN_S)
+        skip_if_cut(code, noise[0])
+        assert code == 130
         assert time.monotonic() - began <= WITHIN_S * (1 if noise[0].quiet else 4)
         assert not socket_file.exists()
     finally:

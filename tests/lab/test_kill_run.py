@@ -28,6 +28,7 @@ from downloader.execution.journal import Journal
 from tests.cells import Repeats, cells
 from tests.inspected import kpi_rows
 from tests.lab import _fault_world as faults
+from tests.lab.noise import skip_if_void
 from tests.topologies import server, topology
 
 pytestmark = pytest.mark.lab
@@ -250,6 +251,7 @@ def test_killed_at_random_moments(world: Any, whose: str, iterations: int, repea
             else:
                 moment_s = generator.uniform(0.2, longest_s)
             _, stderr = child.communicate(timeout=moment_s)
+            skip_if_void(child.returncode, stderr)
             assert child.returncode == 0, stderr
             ended += 1
             faults.assert_each_once(out, planned)
@@ -262,6 +264,7 @@ def test_killed_at_random_moments(world: Any, whose: str, iterations: int, repea
             child.communicate()
             kills += 1
     done = world.upshift("run", "c.toml", "--out", "out", "--json")
+    skip_if_void(done.returncode, done.stderr)
     assert done.returncode == 0, done.stderr
     rows = faults.assert_each_once(out, planned)
     assert all(row.outcome == "ok" for row in rows), [row.failure_detail for row in rows]

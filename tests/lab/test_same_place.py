@@ -23,6 +23,7 @@ from analysis.measures.selection import Selection
 from core.domain import Download, Failure, IdentityFlag
 from tests.cells import Repeats
 from tests.lab import _fault_world as campaigns
+from tests.lab.noise import skip_if_void
 from tests.topologies import server, topology
 from tests.unit.analysis_factory import of_records
 
@@ -83,6 +84,7 @@ def faulty(world: Any, repeats: Repeats) -> Runs:
     more = f'targets = "t.csv"\niterations = {repeats(quick=1, soak=10)}'
     file = world.campaign(lab, more=more, configurations=TCP, name="swapping")
     done = world.upshift("run", file, "--out", "swapping", "--json", timeout_s=1800)
+    skip_if_void(done.returncode, done.stderr)
     assert done.returncode == 0, done.stderr
     return measurement_runs(world.folder / "swapping")
 
@@ -146,6 +148,7 @@ def test_honest_servers_are_never_accused(world: Any, repeats: Repeats) -> None:
     lab = world.write("honest-lab.toml", topology("honest", *servers, seed=3))
     file = world.campaign(lab, more=f"iterations = {times}", configurations=MIXED, name="honest")
     done = world.upshift("run", file, "--out", "honest", "--json", timeout_s=3000)
+    skip_if_void(done.returncode, done.stderr)
     assert done.returncode == 0, done.stderr
     runs = measurement_runs(world.folder / "honest")
     assert len(runs) == 3 * times

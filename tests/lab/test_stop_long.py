@@ -17,8 +17,7 @@ import pytest
 
 from tests.lab._fault_world import wait_until
 from tests.lab._host_campaign import Host, open_host
-from tests.lab.noise import TOO_NOISY, host_noise
-from upshift.campaign import CLEAN_UP_S
+from tests.lab.noise import host_noise, skip_if_cut
 
 pytestmark = [pytest.mark.lab, pytest.mark.soak, pytest.mark.usefixtures("root")]
 
@@ -71,8 +70,7 @@ def ends(host: Host, child: subprocess.Popen[str], *, by: signal.Signals | None,
         _, said = child.communicate(timeout=60)
     took = time.monotonic() - began
     print(f"{by and by.name}: {took:.1f} s, {noise[0]}")
-    if child.returncode == -signal.SIGALRM and not noise[0].quiet:  # its own limit; the guardian restores the host
-        pytest.skip(f"{TOO_NOISY}: the campaign had not ended {CLEAN_UP_S} s after the signal; {noise[0]}")
+    skip_if_cut(child.returncode, noise[0])
     assert took <= within_s * (1 if noise[0].quiet else 4)
     assert child.returncode == 130, said
     assert f"{TABLES}{host.out}\n" in said and said.splitlines()[-1].startswith("upshift: to resume: "), said

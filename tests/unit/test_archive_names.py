@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,9 @@ TEXTS = {
 
 
 def test_names_without_rows_and_addresses_in_text_are_replaced(tmp_path: Path) -> None:
-    ceilings = {"circumstances": {"host": "probe7.uni.example", "kernel": "6.1.0-3"}}
+    stale = ["host probe7.uni.example -> probe9"]
+    circumstances = {"host": "probe7.uni.example", "kernel": "6.1.0-3"}
+    ceilings = {"circumstances": circumstances, "clients": {"requests": {"stale": stale}}}
     environment = {"said": list(TEXTS), "at": "12:30:00 of 6.1.0-3", "client_ceilings": ceilings}
     rows: dict[str, Any] = {"environment": environment, "superseded": [make_superseded()]}
     folder = write_campaign(tmp_path / "c", [make_download()], **rows)
@@ -51,7 +54,8 @@ def test_names_without_rows_and_addresses_in_text_are_replaced(tmp_path: Path) -
     left = [text for text, address in zip(environment["said"], TEXTS.values(), strict=True) if address in text]
     assert not left and environment["at"] == "12:30:00 of 6.1.0-3"
     circumstances = environment["client_ceilings"]["circumstances"]
-    assert circumstances["kernel"] == "6.1.0-3" and "probe7" not in circumstances["host"]
+    assert circumstances["kernel"] == "6.1.0-3"
+    assert not re.search("probe[79]", (folder / "environment.json").read_text())
 
 
 def test_what_servers_said_is_emptied(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from downloader.programs import kernel
 from downloader.programs.body import BLOCK_BYTES, KEPT_BLOCKS, QUEUED_BLOCKS, Body
 from downloader.programs.kernel import Usage, parse_run_delay
+from tests.lab.noise import QUIET_STEAL, TOO_NOISY, host_noise
 
 KEPT = KEPT_BLOCKS * BLOCK_BYTES
 NOISE = random.Random(1).randbytes(3 * BLOCK_BYTES)
@@ -119,14 +120,20 @@ def test_a_thread_that_waits_for_a_cpu_says_so() -> None:
             pass
     try:
         os.sched_setaffinity(0, {one})
-        before, end = Usage.now(), time.monotonic() + 0.5
-        while time.monotonic() < end:
-            pass
-        now = Usage.now()
+        with host_noise() as noise:
+            began, before = time.monotonic(), Usage.now()
+            while time.monotonic() < began + 0.5:
+                pass
+            now, took_s = Usage.now(), time.monotonic() - began
     finally:
         os.sched_setaffinity(0, allowed)
         os.kill(pid, 9)
         os.waitpid(pid, 0)
     waited_s = now.waited_since(before)
     assert waited_s is not None and waited_s > 0.1
-    assert waited_s + now.cpu_since(before) == pytest.approx(0.5, abs=0.1)
+    known_s = waited_s + now.cpu_since(before)
+    if noise[0].steal > QUIET_STEAL and known_s < took_s - 0.1:
+        pytest.skip(
+            f"{TOO_NOISY}: {known_s:.3f} of {took_s:.3f} s are known, and what is stolen is in neither; {noise[0]}"
+        )
+    assert known_s == pytest.approx(took_s, abs=0.1)

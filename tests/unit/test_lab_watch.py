@@ -61,8 +61,9 @@ def at(now_ms: int, *stalls: tuple[float, float]) -> dict[str, Any]:
     recent = [{"at_ns": int(at_ms * 1e6), "duration_ns": int(ms * 1e6)} for at_ms, ms in stalls]
     edges = [*EDGES_US, math.inf]
     buckets = [sum(low <= ms * 1000 < high for _, ms in stalls) for low, high in itertools.pairwise(edges)]
-    none = {"recent": [], "histogram": {"buckets": [0] * len(EDGES_US)}}
-    wakeup = {"recent": recent[-64:], "histogram": {"buckets": buckets}}
+    worst = sorted(recent, key=lambda stall: -stall["duration_ns"])[:8]
+    none = {"recent": [], "worst": [], "histogram": {"buckets": [0] * len(EDGES_US)}}
+    wakeup = {"recent": recent[-64:], "worst": worst, "histogram": {"buckets": buckets}}
     return {
         "monotonic_ns": now_ms * 1_000_000,
         "lateness_edges_us": EDGES_US,
@@ -83,12 +84,17 @@ def test_an_emulator_that_stood_still_voids() -> None:
 
 
 def test_many_short_stalls_do_not_hide_a_long_one() -> None:
-    """The emulator remembers the last 64 of 1 ms and more."""
+    """The emulator remembers the last 64 of 1 ms and more, the 8 longest of all, and how many there were of each."""
     short = [(200.0 + number, 1.2) for number in range(64)]
-    hidden = stood_still(at(100), at(900, (110, 44), *short), 9.0)
+    for long_ms, limit_ms in ((800, 150.0), (99, 75.0), (44, 11.0)):
+        known = stood_still(at(100), at(900, (110, long_ms), *short), limit_ms)
+        assert known and f"stood still for {long_ms:.1f} ms" in known.detail
+    longer = [(10.0 + number, 900) for number in range(8)]  # before the run
+    hidden = stood_still(at(100, *longer), at(900, *longer, (110, 44), *short), 9.0)
     assert hidden and hidden.detail == "the path emulator stood still for at least 10.0 ms (the limit is 9.0 ms)"
-    assert stood_still(at(100), at(900, (110, 44), *short), 10.0), "a bucket that begins at the limit is beyond it"
-    assert stood_still(at(100), at(900, (110, 44), *short), 11.0) is None, "it may have been 10.5 ms"
+    after = at(900, *longer, (110, 44), *short)
+    assert stood_still(at(100, *longer), after, 10.0), "a bucket that begins at the limit is beyond it"
+    assert stood_still(at(100, *longer), after, 11.0) is None, "it may have been 10.5 ms"
     assert stood_still(at(100), at(900, (110, 8), *short), 9.0) is None
     assert stood_still(at(100, (90, 44)), at(900, (90, 44), *short), 9.0) is None, "before the run"
 

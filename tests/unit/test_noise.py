@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
 
-from tests.lab.noise import BESIDE_OTHERS, PATIENCE_S, measured
+from tests.lab.noise import BESIDE_OTHERS, PATIENCE_S, TOO_NOISY, Noise, measured, skip_if_cut, skip_if_void
 
 
 class Clock:
@@ -66,3 +67,19 @@ def test_in_the_end_a_busy_host_is_a_reason_to_skip() -> None:
     with pytest.raises(pytest.skip.Exception, match=r"^host too noisy: too slow; busy$"):
         run(always(), noise="busy", clock=clock)
     assert clock.now <= PATIENCE_S + 25 and attempts == 4
+
+
+@pytest.mark.parametrize(("code", "pressure", "skips"), [(-14, 0.5, True), (-14, 0.0, False), (130, 0.5, False)])
+def test_only_a_busy_host_may_need_more_time_than_a_campaign_has(code: int, pressure: float, skips: bool) -> None:
+    with pytest.raises(pytest.skip.Exception, match=TOO_NOISY) if skips else contextlib.nullcontext():
+        skip_if_cut(code, Noise(pressure=pressure, steal=0.0, idle=0.5))
+
+
+@pytest.mark.parametrize(
+    "complaint", ["upshift: out: 1 of 4 measurement runs are not usable: emulator late", "no route"]
+)
+@pytest.mark.parametrize("code", [0, 1, 2])
+def test_only_void_runs_are_the_host_s(code: int, complaint: str) -> None:
+    is_void = code == 1 and "usable" in complaint
+    with pytest.raises(pytest.skip.Exception, match=TOO_NOISY) if is_void else contextlib.nullcontext():
+        skip_if_void(code, complaint)

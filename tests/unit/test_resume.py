@@ -143,6 +143,29 @@ def test_a_change_of_host_or_software_keeps_the_ceilings_of_before(
     assert ceiling({"vantage_points": {"MUC": {**now, **left}}}, vantage="MUC", client="curl-h1").mbit_s == lowest
 
 
+@pytest.mark.parametrize(
+    ("starts", "lowest"),
+    [
+        ([on_host(90.0, devices="A"), on_host(220.0, devices="B")], 90.0),
+        ([on_host(90.0, devices="A"), on_host(90.0, devices="B"), on_host(220.0, devices="B")], 90.0),
+        ([{"kernel": "6.1"}, on_host(220.0) | {"kernel": "6.12"}], None),
+        ([{"kernel": "6.1"}, {"kernel": "6.12"}, on_host(220.0) | {"kernel": "6.12"}], None),
+        ([on_host(90.0, host="a"), on_host(220.0, host="b")], 90.0),
+        ([on_host(90.0), {"kernel": "6.1", "python": "3.11"}, on_host(220.0, host="b")], 90.0),
+        ([on_host(90.0), on_host(220.0)], 220.0),
+    ],
+)
+def test_a_calibration_after_a_change_says_nothing_of_the_runs_before(
+    starts: list[dict[str, Any]], lowest: float | None
+) -> None:
+    """However many starts lie between."""
+    first, *later = starts
+    environment = first
+    for hour, start in enumerate(later):
+        environment = {**start, **_left_of(environment, start, 3600.0 * hour)}
+    assert ceiling({"vantage_points": {"MUC": environment}}, vantage="MUC", client="curl-h1").mbit_s == lowest
+
+
 @pytest.mark.parametrize("left_out", ["", "counted_runs"], ids=["today", "older Upshift"])
 @pytest.mark.parametrize("until_ci", ["0.05", "0.1"], ids=["the same rule", "a looser rule"])
 def test_data_of_a_campaign_that_meets_its_rule_keeps_its_environment(

@@ -1,11 +1,15 @@
-"""A signal may come at any moment of the wait for threads."""
+"""A signal may come at any moment: of the wait for threads, of asyncio's loop."""
 
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from itertools import count
 from types import FrameType
 from typing import Any
+
+import pytest
 
 from core.system import signals
 
@@ -46,3 +50,66 @@ def test_the_wait_ends_with_the_event() -> None:
     signals.wait_for(event)
     timer.join()
     assert event.is_set()
+
+
+def test_a_signal_while_threads_start_counts_once_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "_received", None)
+    before = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, signals._stop)
+    steps = []
+    try:
+        with pytest.raises(KeyboardInterrupt), signals.deferred():
+            signal.raise_signal(signal.SIGTERM)
+            steps.append("all of the block")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert steps and signals.received() is signal.SIGTERM
+
+
+def test_what_a_wait_raises_in_place_of_the_interrupt_is_the_interrupt() -> None:
+    def wait() -> None:
+        with signals.as_interrupt():
+            threading.Event().wait(0.001)
+
+    raised = [interrupted_at(moment, wait) for moment in range(80)]
+    assert {type(error) for error in raised} <= {KeyboardInterrupt, type(None)}
+    with pytest.raises(RuntimeError, match="a defect"), signals.as_interrupt():
+        raise RuntimeError("a defect")
+
+
+SURVEYS = """
+import asyncio, os, random, signal, threading
+from core.system import signals
+
+signals.install()
+
+async def one(chance):
+    while True:
+        await asyncio.sleep(chance.random() / 500)
+
+async def work(ended, timer):
+    try:
+        async with asyncio.TaskGroup() as group:
+            for number in range(150):
+                group.create_task(one(random.Random(number)))
+            timer.start()
+    finally:
+        ended.append(1)
+
+for seed in range(40):
+    signals._received, ended = None, []
+    timer = threading.Timer(random.Random(seed).uniform(0.01, 0.05), os.kill, (os.getpid(), signal.SIGTERM))
+    try:
+        signals.run(work(ended, timer))
+    except KeyboardInterrupt:
+        assert ended
+    else:
+        raise AssertionError
+    timer.join()
+"""
+
+
+def test_a_signal_ends_asyncio_s_work_cleanly() -> None:
+    """By an exception of the handler one of five of these ended with tracebacks, and some never."""
+    done = subprocess.run([sys.executable, "-c", SURVEYS], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -94,7 +94,8 @@ class World:
                 "monotonic_ns": self.clock.monotonic_ns(),
                 "lateness_edges_us": [],
                 "global": {
-                    kind: {"recent": self.stalls, "histogram": {"buckets": []}} for kind in ("wakeup", "iteration")
+                    kind: {"recent": self.stalls, "worst": [], "histogram": {"buckets": []}}
+                    for kind in ("wakeup", "iteration")
                 },
                 "pairs": [pair],
                 "nodes": [],

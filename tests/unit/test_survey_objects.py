@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from core.domain import PageObject
 from core.errors import UsageError
 from core.files import store
-from survey.figures import clustered, wilson
+from survey.figures import as_document, clustered, wilson
 from survey.iw.record import IwRecord
 from survey.objects import FLIGHTS, LINES, OBJECTS, figures, flights_of, groups, with_flights
 from upshift.commands.survey import app
@@ -106,6 +106,7 @@ def test_sizes_count_where_they_belong() -> None:
     assert found.counts == {
         "domains": 4, "pages": 3, "objects": 9, "lower_bounds": 1, "skipped": 0, "larger_pages": 1
     }  # fmt: skip
+    assert found.counts.items() <= as_document(found).items()
     assert found.breakdowns["not_measured"].shares["off_domain"].count == 1
     assert found.paper == {"10 segments": 90.0}
 

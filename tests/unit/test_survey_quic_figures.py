@@ -335,7 +335,7 @@ def test_intervals_hold_what_nobody_knows_of_domains_that_were_not_crawled() -> 
     assert found.notes[-1].startswith(
         "Lower bounds, with intervals up to what is possible: offered, answers vn, http/3"
     )
-    assert as_document(found)["lower_bounds"] == ["offered", "answers vn", "http/3"]
+    assert as_document(found)["lower_bound_shares"] == ["offered", "answers vn", "http/3"]
     marks = {row[2]: row[-1] for row in as_rows(found) if row[:2] == ("shares", "all")}
     assert [name for name, mark in marks.items() if mark == "true"] == ["offered", "answers vn", "http/3"]
     all_asked = [replace(record, cause=QuicCause.NO_ANSWER) if n >= 100 else record for n, record in enumerate(some)]
@@ -349,7 +349,7 @@ def test_alt_svc_is_a_share_of_the_domains_that_were_crawled() -> None:
     alone, both = (figures(some).shares["all"]["alt-svc"] for some in (crawled, crawled + listed))
     assert (both.count, both.n) == (50, 100) and both == alone
     assert not any("Lower bounds" in note for note in figures(crawled).notes)
-    assert as_document(figures(crawled))["lower_bounds"] == []
+    assert as_document(figures(crawled))["lower_bound_shares"] == []
     axis = mock.Mock()
     _groups(axis, figures(crawled + listed))
     assert axis.set_xticks.call_args.args[1] == [

@@ -117,9 +117,10 @@ def stood_still(before: Mapping[str, Any], after: Mapping[str, Any], limit_ms: f
     stalls = [(0.0, "")]
     for kind in ("wakeup", "iteration"):
         old, new = before["global"][kind], after["global"][kind]
-        recent = [stall["duration_ns"] / 1e6 for stall in new["recent"] if stall["at_ns"] > before["monotonic_ns"]]
-        stalls += [(ms, "") for ms in recent if ms > limit_ms]
-        # Many short ones push a long one out of `recent`.
+        known = (*new["recent"], *new["worst"])
+        in_run = [stall["duration_ns"] / 1e6 for stall in known if stall["at_ns"] > before["monotonic_ns"]]
+        stalls += [(ms, "") for ms in in_run if ms > limit_ms]
+        # Many short ones push a long one out of `recent`, and longer ones before the run out of `worst`.
         counts = zip(after["lateness_edges_us"], old["histogram"]["buckets"], new["histogram"]["buckets"], strict=True)
         stalls += [(us / 1e3, "at least ") for us, first, last in counts if last > first and us >= 1e3 * limit_ms]
     longest, words = max(stalls)
