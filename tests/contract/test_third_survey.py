@@ -177,27 +177,32 @@ def test_records_figures_and_files(world: World, tmp_path: Path, tmp_path_factor
     assert any(line.startswith("makes,domains that answered,nginx,1,4,0.25,") for line in rows_csv)
 
 
-def test_killed_and_given_again_every_domain_is_asked_once(world: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("hit", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 130)])
+def test_ended_and_given_again_every_domain_is_asked_once(
+    world: World, tmp_path: Path, hit: signal.Signals, code: int
+) -> None:
     source, out = tmp_path / "list.csv", tmp_path / "r.parquet"
     domains = [f"d{n}.{make}.example" for make in ("apache", "nginx") for n in range(1, 121)]
     source.write_text("".join(f"{rank},{domain}\n" for rank, domain in enumerate(domains, 1)))
     words = world.arguments(source, out, "--rate", 100)
-    code = f"import sys; sys.path.insert(0, {str(world.folder)!r}); import upshift.cli; upshift.cli.main()"
+    start = f"import sys; sys.path.insert(0, {str(world.folder)!r}); import upshift.cli; upshift.cli.main()"
     before = len(world.http.asked)
     child = subprocess.Popen(
-        [sys.executable, "-c", code, *words],
+        [sys.executable, "-c", start, *words],
         cwd=world.folder,
         env={**os.environ, "PYTHONPATH": str(world.folder)},
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     ledger = out.with_name(out.name + ".ledger.sqlite")
     until = time.monotonic() + 60
     while surveyed(ledger) < 50:
         assert child.poll() is None and time.monotonic() < until
         time.sleep(0.02)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
+    child.send_signal(hit)
+    _, complaints = child.communicate(timeout=60)
+    assert child.returncode == code and "Traceback" not in complaints, complaints
     done = surveyed(ledger)
     assert 50 <= done < 240 and not out.exists()
     facts = world.survey(source, out, "--rate", 100)
