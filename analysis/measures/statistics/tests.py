@@ -24,6 +24,10 @@ from analysis.measures.statistics.intervals import Floats, Ints, order_within
 
 Mask = npt.NDArray[np.bool_]
 
+_DIGITS = 12
+"""Values that are the same to so many digits are ties. log(a/b) and log(b/a) differ in their last bits, so a median of
+both is not always the 0 that it should be; and a first rank in place of a zero may halve the p-value."""
+
 EXACT_CLUSTERS = 16
 """Up to so many clusters that differ from zero, all 2^(n-1) swaps of signs are computed."""
 
@@ -69,7 +73,7 @@ def cluster_scores(values: Floats, clusters: Ints, *, order: Ints | None = None)
     Args:
         order: what sorts the absolute values, if it is known.
     """
-    sizes = np.bincount(clusters)
+    sizes, values = np.bincount(clusters), np.round(values, _DIGITS)
     magnitudes = np.abs(values)
     if order is None:
         order = np.argsort(magnitudes)
