@@ -203,7 +203,7 @@ def of_alt_svc(domain: str, field: AltSvc) -> list[Candidate]:
 
 
 def chosen(domain: str, *offers: Sequence[Candidate], guess: bool) -> list[Candidate]:
-    """Endpoints to try, each host and port once.
+    """Endpoints to try, each host and port once: the origin's own first, as campaigns ask no other.
 
     Args:
         domain: the origin.
@@ -215,4 +215,5 @@ def chosen(domain: str, *offers: Sequence[Candidate], guess: bool) -> list[Candi
         endpoints.setdefault((endpoint.host, endpoint.port), endpoint)
     if not endpoints and guess:
         return [Candidate(host=domain, port=HTTPS_PORT, source=OfferSource.GUESS)]
-    return list(endpoints.values())[:MOST_CANDIDATES]
+    own_first = sorted(endpoints, key=lambda place: place != (domain, HTTPS_PORT))
+    return [endpoints[place] for place in own_first[:MOST_CANDIDATES]]

@@ -67,15 +67,15 @@ def _service(target: str, *alpn: str, port: int | None = None) -> Service:
     return Service(priority=1, target=target, alpn=alpn, port=port, ipv4_hints=("192.0.2.1",), ipv6_hints=())
 
 
-def test_offers_in_order_each_place_once() -> None:
+def test_offers_in_order_each_place_once_and_the_origin_s_own_first() -> None:
     records = candidates.of_services(
         [_service("a.example", "h2"), _service("b.example", "h3", port=8443), _service("a.example", "h3")]
     )
     header = candidates.of_alt_svc("a.example", parse_alt_svc('h3=":443", h3=":8443", h3="[2001:db8::1]:443", h2=":1"'))
     chosen = candidates.chosen("a.example", records, header, guess=True)
     assert [(e.host, e.port, e.source) for e in chosen] == [
-        ("b.example", 8443, OfferSource.HTTPS_RECORD),
         ("a.example", 443, OfferSource.HTTPS_RECORD),
+        ("b.example", 8443, OfferSource.HTTPS_RECORD),
         ("a.example", 8443, OfferSource.ALT_SVC),
     ], "no more than three are tried"
     assert chosen[0].hints == ("192.0.2.1",)
