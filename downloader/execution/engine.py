@@ -96,6 +96,12 @@ class Worker:
         self._store = CaptureStore(self.campaign, place.name, session.out, inspect=session.inspect)
         self._folder = session.out / "vantage" / place.name / "captures"
         self._runs = {run.number: run for run in runs}
+        self._budgets = BudgetGate(
+            self.campaign,
+            journal.spent,
+            vantage_points=len(session.plan.vantage_points),
+            tell=self._report.spends,
+        )
         waiting = [self._runs[number] for number in journal.open_runs()]
         self._schedule = Schedule(
             waiting, turns=turns, gates=self._gates(runs), stop=self._stop, tell=self._tell, clock=session.clock
@@ -112,9 +118,6 @@ class Worker:
         """In the order in which they are asked."""
         plan, name = self._session.plan, self.place.name
         journal, store = self.journal, self._store
-        self._budgets = BudgetGate(
-            self.campaign, journal.spent, vantage_points=len(plan.vantage_points), tell=self._report.spends
-        )
         gates: list[Gate] = [
             StopGate(self.campaign, self._session.out, until=self._session.until),
             OptOuts(block_lists(self.campaign)),
