@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -120,13 +121,14 @@ def test_a_large_cluster_counts_no_more_than_a_small_one() -> None:
     assert known(sample, clusters=clusters) > 0.3
 
 
+@pytest.mark.parametrize("test", [signed_rank, sign_test])
 @pytest.mark.parametrize("ratio", [1.1, 1.3])
-def test_a_median_of_reciprocals_is_a_zero(ratio: float) -> None:
+def test_a_median_of_reciprocals_is_a_zero(ratio: float, test: Callable[[Floats, Floats], float]) -> None:
     rounded = (math.log(ratio) + math.log(1 / ratio)) / 2
     assert rounded != 0.0
     for other in ([0.5], [0.5, 0.7, -0.2], [0.5, -0.5]):
         values, exact = np.array([rounded, *other]), np.array([0.0, *other])
-        assert signed_rank(values, values) == signed_rank(exact, exact)
+        assert test(values, values) == test(exact, exact)
 
 
 def test_nothing_and_zeros_show_nothing() -> None:

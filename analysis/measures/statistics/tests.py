@@ -217,6 +217,7 @@ def sign_test(low: Floats, high: Floats) -> float:
     """The exact p-value of the sign test: as many values above 0 as below? Zeros are left out."""
     from scipy.special import bdtr
 
+    low, high = np.round(low, _DIGITS), np.round(high, _DIGITS)
     plus, minus = int(np.count_nonzero(low > 0)), int(np.count_nonzero(high < 0))
     zeros = int(np.count_nonzero((low == 0) & (high == 0)))
     undecided = len(low) - plus - minus - zeros
