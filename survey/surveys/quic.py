@@ -50,15 +50,15 @@ def _visits(context: Context) -> AbstractAsyncContextManager[Visit]:
 
 
 def supports(record: QuicRecord) -> bool | None:
-    """The `quic` column of a target: None if nobody knows, as the server was not reached, its headers were not read, or
-    it speaks HTTP/3 but has no answer to a HEAD of its start page, or does so at another host. Campaigns ask the URL's
-    own host at its own port, whatever Alt-Svc names."""
+    """The `quic` column of a target: None if nobody knows, as the server was not reached, its headers were not read,
+    another host than its own was asked, or it speaks HTTP/3 but has no answer to a HEAD of its start page. Campaigns
+    ask the URL's own host at its own port, whatever Alt-Svc names."""
     is_offered = record.alt_svc_h3 is not None  # or known not to be
     if record.cause in NOT_ASKED or (record.cause == QuicCause.NO_CANDIDATE and not is_offered):
         return None
     if record.cause == QuicCause.HTTP_ERROR and record.http_status != _MISDIRECTED:
         return None
-    if record.cause == QuicCause.OK and record.port == HTTPS_PORT and record.host not in (None, record.domain):
+    if record.host not in (None, record.domain):
         return None
     return record.cause == QuicCause.OK and record.port in (None, HTTPS_PORT)
 
