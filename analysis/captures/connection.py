@@ -215,8 +215,9 @@ class Connection:
     response_request_ns: int | None
     """Last data of the client before the server's largest answer."""
     response_first_ns: int | None
-    """First data packet of the answer with the most bytes. QUIC: the server's first 1-RTT datagram of 1,000 bytes or
-    more after the client's first 1-RTT packet, and after probes of a larger MTU."""
+    """First packet of the answer with the most bytes that has 1,000 bytes of payload or more; of TCP its first one, if
+    none is as long. QUIC: the server's first such 1-RTT datagram after the client's first 1-RTT packet, and after
+    probes of a larger MTU."""
     response_last_ns: int | None
     """Its last one. What the client had already does not count, nor segments as long as a TLS `close_notify` (23, 24,
     31, 53, 57, 69 or 85 bytes); of QUIC neither datagrams of fewer than 100 bytes, which carry acknowledgements, nor
@@ -227,7 +228,7 @@ class Connection:
     response_bytes: int
     """Its payload, of TCP without retransmissions; includes TLS records or QUIC packet headers, and HTTP headers."""
     response_first_bytes: int
-    """Payload of its first packet."""
+    """Payload up to and with that packet; of QUIC of that packet alone."""
     round_ns: int | None
     """Length of a round of that answer: the initial round-trip time (of TCP that of ACKs, if the SYN was slow), or a
     multiple of it by a power of two, so that there are at most 64 rounds. None without an answer."""

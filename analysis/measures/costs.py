@@ -20,6 +20,8 @@ from core.errors import UsageError
 
 THROUGHPUT_KPI = "mean_throughput"
 
+FIRST_BYTE_KPI = "time_to_first_byte"
+
 
 def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT) -> Samples:
     """The cost of each download: the download time [s], or 1 / mean throughput [s/Mbit]; infinite if it failed.
@@ -81,15 +83,20 @@ def _twins(comparisons: Iterable[Comparison]) -> dict[str, str]:
 
 
 def _durations(dataset: Dataset) -> dict[str, npt.NDArray[np.float32]]:
-    """How long handshake and transfer of each download that is ok took [s]; nothing where all have one transport."""
+    """How long handshake and transfer of each download that is ok took [s]; nothing where all have one transport.
+
+    The transfer begins with the answer's first packet, not with the client's first byte: TLS gives a client whole
+    records of up to 16 KiB (RFC 8446, section 5.1), which may take a round trip more than their first packet, and QUIC
+    single packets.
+    """
     d = dataset.downloads
     if len(d.transport.present()) < 2:
         return {}
     times = {name: np.full(len(d), math.nan, dtype=np.float32) for name in ("handshake", "transfer")}
     is_ok, is_quic = d.outcome.are(Outcome.OK), d.transport.are(Transport.QUIC)
-    for rows, (connect_s, tls_s, first_byte_s) in dataset.kpi_numbers("connect_s", "tls_s", "first_byte_s"):
+    for rows, (connect_s, tls_s, first_s) in dataset.kpi_numbers("connect_s", "tls_s", FIRST_BYTE_KPI):
         with np.errstate(invalid="ignore"):
-            durations = np.where(is_quic[rows], connect_s, tls_s), d.last_byte_s[rows] - first_byte_s
+            durations = np.where(is_quic[rows], connect_s, tls_s), d.last_byte_s[rows] - first_s
         for values, took in zip(times.values(), durations, strict=True):
             values[rows] = np.where(is_ok[rows], took, math.nan)
     return times

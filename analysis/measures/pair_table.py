@@ -19,7 +19,7 @@ from analysis.measures.selection import DEFAULT, Selection
 from core.domain import Comparison, Role
 from core.errors import UsageError, use_one_of
 
-SIDE_COLUMNS = ("handshake_s", "first_byte_s", "last_byte_s", "limiter")
+SIDE_COLUMNS = ("handshake_s", "answer_s", "first_byte_s", "last_byte_s", "limiter")
 
 COLUMNS: Mapping[str, str] = {
     "comparison": "Name of the comparison, a row of Table 2.",
@@ -39,7 +39,8 @@ COLUMNS: Mapping[str, str] = {
         for side, name in (("config", "the configuration's"), ("vs", "the reference's"))
         for column, meaning in (
             ("handshake_s", f"From the start to the end of {name} handshake (TCP with TLS, or QUIC)."),
-            ("first_byte_s", f"From the start to {name} first body byte."),
+            ("answer_s", f"From the start to the first packet of {name} answer (`time_to_first_byte`)."),
+            ("first_byte_s", f"From the start to {name} first body byte, with TCP of a whole TLS record."),
             ("last_byte_s", f"From the start to {name} last body byte."),
             ("limiter", f"What limited {name} download (`Limiter`); empty without a capture."),
         )
@@ -152,9 +153,13 @@ def _of_side(data: Dataset, rows: Codes, read: Callable[[str], pa.ChunkedArray])
     names = ("connect_s", "tls_s", "first_byte_s", "last_byte_s")
     connect_s, tls_s, first_byte_s, last_byte_s = (read(name).take(at).cast(pa.float64()) for name in names)
     is_quic = pa.array(data.downloads.transport.are("quic")).take(at)
-    limiter = read("limiter").take(at).cast(pa.string()) if "limiter" in data.kpi_units else _same(None, len(rows))
-    handshake_s = pc.if_else(is_quic, connect_s, tls_s)
-    return dict(zip(SIDE_COLUMNS, (handshake_s, first_byte_s, last_byte_s, limiter), strict=True))
+
+    def of_capture(name: str, kind: pa.DataType) -> pa.Array:
+        return read(name).take(at).cast(kind) if name in data.kpi_units else pa.nulls(len(rows), kind)
+
+    handshake_s, answer_s = pc.if_else(is_quic, connect_s, tls_s), of_capture(costs.FIRST_BYTE_KPI, pa.float64())
+    sides = (handshake_s, answer_s, first_byte_s, last_byte_s, of_capture("limiter", pa.string()))
+    return dict(zip(SIDE_COLUMNS, sides, strict=True))
 
 
 def _same(value: str | None, count: int) -> pa.Array:

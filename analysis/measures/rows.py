@@ -285,7 +285,7 @@ class SpeedupRow(SpeedupSummary):
     handshake: float | None = None
     """Median speed-up of the handshake; known where TCP and QUIC are compared."""
     transfer: float | None = None
-    """Median speed-up from the first body byte to the last."""
+    """Median speed-up from the answer's first packet to the last body byte."""
     starved: int = 0
     """Pairs of two different clients of which one waited for a CPU."""
     q_bh: float | None = None

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from analysis.measures.columns import Downloads, Ints, Mask, counts
-from analysis.measures.costs import THROUGHPUT_KPI
+from analysis.measures.costs import FIRST_BYTE_KPI, THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.limiters import limiter_of
 from analysis.measures.tables import frequent
 from analysis.report import render
 from analysis.report.checks import words_of
-from core.domain import Download, Failure, Outcome, Transport
+from core.domain import Failure, Outcome, Transport
 
 MAX_DOWNLOADS = 20_000
 """Most downloads shown in detail: browsers cannot open a page of more than about 30 MB."""
@@ -172,7 +172,7 @@ def _download(record: Record, longest: float) -> dict[str, Any]:
         "throughput": render.number(record.number(THROUGHPUT_KPI)),
         "goodput": render.number(rate if rate is not None else body_rate(record)),
         "time": render.number(d.last_byte_s, 3),
-        "parts": time_line(d, longest),
+        "parts": time_line(record, longest),
         "handshake_rtt": render.number(record.number("handshake_rtt"), 1),
         # Mean over the download; of TCP only, as QUIC hides it.
         "loaded_rtt": render.number(record.number("rtt_mean") if d.transport == Transport.TCP else None, 1),
@@ -191,15 +191,16 @@ def body_rate(record: Record) -> float | None:
     return d.body_bytes * 8 / d.last_byte_s / 1e6 if d.last_byte_s and d.body_bytes else None
 
 
-def time_line(download: Download, longest: float) -> tuple[tuple[str, float, float, str], ...]:
+def time_line(record: Record, longest: float) -> tuple[tuple[str, float, float, str], ...]:
     """The parts of a download's time that are known, from the start of connecting: kind; start and length in
     thousandths of the page's longest time; title."""
     if longest <= 0:
         return ()
+    download = record.download
     ends = (
         ("connect", download.connect_s),
         ("tls", download.tls_s),
-        ("wait", download.first_byte_s),
+        ("wait", record.number(FIRST_BYTE_KPI)),
         ("transfer", download.last_byte_s),
     )
     parts = []

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from analysis import api
 from analysis.measures import dataset, tables, truth
+from analysis.measures.dataset import Record
 from analysis.report import figures, findings, render, report, targets
 from core.domain import Download, Role
 from tests.unit.analysis_factory import lab_path, make_download, make_superseded, realistic, write_campaign
@@ -208,13 +209,14 @@ def test_targets_are_limited_aloud(demo: Path) -> None:
 
 
 def test_time_line_is_the_parts_of_the_download() -> None:
-    parts = targets.time_line(make_download(), 2.0)
+    late = make_download(first_byte_s=0.11)  # its TLS record, not its first packet
+    parts = targets.time_line(Record(folder=0, download=late, kpis={"time_to_first_byte": 0.06}), 2.0)
     assert [kind for kind, *_ in parts] == ["connect", "tls", "wait", "transfer"]
     assert [start for _, start, *_ in parts] == pytest.approx([0, 10, 20, 30])
     assert sum(length for _, _, length, _ in parts) == pytest.approx(500)
-    parts = targets.time_line(make_download(configuration="quiche", first_byte_s=None), 1.0)
+    parts = targets.time_line(Record(folder=0, download=make_download(configuration="quiche"), kpis={}), 1.0)
     assert [kind for kind, *_ in parts] == ["connect", "transfer"]
-    assert targets.time_line(make_download(), 0.0) == ()
+    assert targets.time_line(Record(folder=0, download=late, kpis={}), 0.0) == ()
 
 
 def test_figures_are_the_same_bytes_each_time(demo: Path, drawn: Path, tmp_path: Path) -> None:

@@ -115,7 +115,9 @@ def packets(capture: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(done.stdout)))
 
 
-def fetch(lab: Lab, server: str, family: str, command: Sequence[str], name: str, folder: Path) -> Taken:
+def fetch(
+    lab: Lab, server: str, family: str, command: Sequence[str], name: str, folder: Path, *, port: int = 443
+) -> Taken:
     """A download from MUC, captured at both ends; again where the host disturbed the lab."""
     address = getattr(lab.plan.addresses[server], family)
     path = next(entry for entry in lab.truth()["paths"] if entry["server"] == server)
@@ -123,7 +125,7 @@ def fetch(lab: Lab, server: str, family: str, command: Sequence[str], name: str,
 
     def once() -> tuple[str, Suitability]:
         watch = ends[0][0].watch(address)
-        running = [Capture.start(place, file, address=address, port=443) for place, file in ends]
+        running = [Capture.start(place, file, address=address, port=port) for place, file in ends]
         said = ends[0][0].run(command)
         watch.settle()
         assert [capture.finish().dropped for capture in running] == [0, 0]

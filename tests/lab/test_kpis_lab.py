@@ -9,6 +9,7 @@ The lab is `small`; tcpdump captures each download at the vantage point and at t
   it, which the captures of both ends tell, they are the programmed round trip. Where one end does not spin (Caddy's
   quic-go, h3get's quiche), no KPI is claimed;
 - the handshake round trip of QUIC, without the time that the server thought about it;
+- that an answer over TLS begins with its body, and not with the session tickets that come before the server has it;
 - `true_class`: packet by packet what the server's own capture says, with losses, and with packets that overtook others;
 - `ws_class` is tshark's verdict on every packet of these captures, where tshark is installed.
 
@@ -39,6 +40,7 @@ from core.system import process
 from tests.captures import scan_capture
 from tests.cells import cells
 from tests.contract import test_pcapscan_parity as parity
+from tests.lab import _iw_servers as servers
 from tests.lab._captures import (
     UPSHIFT,
     Printed,
@@ -236,6 +238,31 @@ def test_the_handshake_of_quic_took_the_path_and_the_servers_thinking(spins: dic
         line_ms = answered.ip_bytes * 8 / taken.rate_mbit / 1000
         print(f"{name}: handshake {seen_ms:.3f} ms, of it on the path {path_ms:.3f}, of it on the line {line_ms:.3f}")
         assert path_ms - line_ms == pytest.approx(taken.rtt_ms, abs=taken.tolerance_ms)
+
+
+def test_an_answer_begins_with_its_body(small_lab: Lab, folder: Path) -> None:
+    """OpenSSL sends two session tickets when it has the client's Finished, here 0.7 s before the body."""
+    keys = small_lab.folder.root / "certificates"
+    command = [sys.executable, servers.__file__, *(str(keys / f"hoster-1.{end}") for end in ("pem", "key"))]
+    place = small_lab.place("hoster-1")
+    with place.start(command, stdin=True, stdout=True) as child:
+        assert child.stdout is not None and child.stdout.readline() == "ready\n"
+        url = f"https://www.plain.example:{servers.THINKS}/"
+        get = ["curl", "-4", "-sS", "--http0.9", "--cacert", str(small_lab.ca_file), "-o", "/dev/null", url]
+        taken = fetch(small_lab, "hoster-1", "ipv4", get, "thinks", folder, port=servers.THINKS)
+    place.close()
+    rows = packets(taken.client)
+    began_ns = int(rows[0]["time_ns"])
+    data = [(int(r["time_ns"]) - began_ns, r["direction"], int(r["len"])) for r in rows if r["len"] != "0"]
+    body = next(at for at in range(1, len(data)) if data[at][0] - data[at - 1][0] > 600_000_000)
+    request = max(at for at in range(body) if data[at][1] == "c2s")
+    tickets = [size for _, _, size in data[request + 1 : body]]
+    last_ns = max(at_ns for at_ns, side, size in data if side == "s2c" and size > 100)  # then comes close_notify
+    values = kpis(taken.client)["kpis"]
+    print(f"tickets of {tickets} B; first byte after {values['time_to_first_byte']:.3f} s")
+    assert tickets and max(tickets) < 1000 and data[body][2] >= 1000
+    assert values["time_to_first_byte"] == pytest.approx(data[body][0] / 1e9, abs=1e-6)
+    assert values["transfer"] == pytest.approx((last_ns - data[body][0]) / 1e9, abs=1e-6)
 
 
 BAD_PATHS = [("lossy", "ipv4"), ("loss", "ipv4"), ("both", "ipv4"), ("both", "ipv6")]

@@ -193,7 +193,7 @@ def samples(
                     SplitBy.PROVIDER: d.provider,
                 },
                 at_byte=metric is Metric.TIME and _is_at_byte(d, low),
-                durations=_durations(d),
+                durations=_durations(record),
                 quic=d.transport == "quic",
                 client=d.client,
                 starved=starved(d) is True,
@@ -202,11 +202,12 @@ def samples(
     return found
 
 
-def _durations(d: Download) -> dict[str, float]:
+def _durations(record: Record) -> dict[str, float]:
+    d, first = record.download, record.number("time_to_first_byte")
     shaken = d.connect_s if d.transport == "quic" else d.tls_s
     took = {"handshake": shaken, "transfer": None}
-    if d.first_byte_s is not None and d.last_byte_s is not None:
-        took["transfer"] = d.last_byte_s - d.first_byte_s
+    if first is not None and d.last_byte_s is not None:
+        took["transfer"] = d.last_byte_s - first
     return {n: math.nan if v is None or d.outcome != Outcome.OK else v for n, v in took.items()}
 
 

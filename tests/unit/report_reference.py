@@ -99,7 +99,7 @@ def points(data: Dataset) -> list[list[Any]]:
         pairs = pair(samples, comparison.config, comparison.vs)
         for config, vs, low, high in zip(pairs.config, pairs.vs, pairs.low, pairs.high, strict=True):
             new, old = records[config], records[vs]
-            both = zip(_parts(old.download), _parts(new.download), strict=True)
+            both = zip(_parts(old), _parts(new), strict=True)
             d = new.download
             twin = twins.get(comparison.vs, comparison.config)
             name = comparison.vs if twin == comparison.config else twin
@@ -110,9 +110,10 @@ def points(data: Dataset) -> list[list[Any]]:
     return [point for run in found.values() for point in run]
 
 
-def _parts(d: Download) -> list[float | None]:
+def _parts(record: Record) -> list[float | None]:
+    d = record.download
     shaken = d.connect_s if d.transport == Transport.QUIC else d.tls_s
-    ends = (0.0, shaken, d.first_byte_s, d.last_byte_s)
+    ends = (0.0, shaken, record.number("time_to_first_byte"), d.last_byte_s)
     if d.outcome != Outcome.OK:
         return [None] * 3
     return [None if a is None or b is None or b <= a else b - a for a, b in pairwise(ends)]

@@ -109,11 +109,28 @@ def test_points_split_a_download_into_its_parts() -> None:
         make_download(),
         make_download(configuration="quiche"),
         make_download(configuration="WS", outcome="censored"),
-        make_download(configuration="ALL", first_byte_s=None),
+        make_download(configuration="ALL"),
     ]
-    took = points.parts(of_records([Record(folder=0, download=d, kpis={}) for d in downloads], kpi_units={}))
+    # Not the client's: TLS gave the first one whole records.
+    kpis = [{"time_to_first_byte": seconds} for seconds in (0.06, 0.06, 0.06, None)]
+    downloads[0] = dataclasses.replace(downloads[0], first_byte_s=0.11)
+    records = [Record(folder=0, download=d, kpis=row) for d, row in zip(downloads, kpis, strict=True)]
+    took = points.parts(of_records(records, kpi_units={"time_to_first_byte": "s"}))
     expected = [(0.04, 0.02, 0.94), (0.02, 0.04, 0.94), (math.nan,) * 3, (0.04, math.nan, math.nan)]
     np.testing.assert_allclose(np.array(took).T, expected)
+
+
+def test_the_transfer_of_table_2_begins_with_the_answer_s_first_packet() -> None:
+    """TCP's client has the first byte with its TLS record, a round trip later; both answers take as long."""
+    tcp, quic = (
+        make_download(first_byte_s=0.11, last_byte_s=0.36),
+        make_download(configuration="quiche", last_byte_s=0.34),
+    )
+    rows = [(tcp, {"time_to_first_byte": 0.06}), (quic, {"time_to_first_byte": 0.04})]
+    records = [Record(folder=0, download=download, kpis=kpis) for download, kpis in rows]
+    made = costs.samples(of_records(records, kpi_units={"time_to_first_byte": "s"}), metric=Metric.TIME)
+    assert made.durations["transfer"].tolist() == pytest.approx([0.3, 0.3])
+    assert made.durations["handshake"].tolist() == pytest.approx([0.04, 0.02])
 
 
 def test_points_are_the_pairs_of_table_2(tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ def goodput(connection: Connection) -> float | None:
 @kpi(unit="Mbit/s", source="Upshift: body over the time of its packets")
 def delivery_rate(connection: Connection) -> float | None:
     """Rate at which the body arrived: its bytes as reported by the client, over the time from the first to the last
-    data packet of the answer (see `transfer`), without the share of the first packet. None unless a download is joined.
-    """
+    data packet of the answer (see `transfer`), without the share that had come by the first. None unless a download is
+    joined."""
     if connection.body_bytes is None or not connection.response_bytes:
         return None
     share = 1 - connection.response_first_bytes / connection.response_bytes

@@ -24,15 +24,17 @@ def handshake(connection: Connection) -> float | None:
 
 @kpi(unit="s", source=_CAPTURE)
 def time_to_first_byte(connection: Connection) -> float | None:
-    """First SYN, or first Initial of QUIC, to the first data packet of the server's largest answer. QUIC hides where an
-    answer begins: it is the server's first 1-RTT datagram of 1,000 bytes or more after the client's first 1-RTT packet,
-    and after datagrams that came alone and are probes of a larger MTU by their sizes.
+    """First SYN, or first Initial of QUIC, to the first packet with a body of the server's largest answer: the first
+    with 1,000 bytes of payload or more, as session tickets, `SETTINGS` and a head may come before the server has the
+    body (of TCP its first packet, if none is as long). QUIC hides where an answer begins: it is the first such 1-RTT
+    datagram after the client's first 1-RTT packet, and after datagrams that came alone and are probes of a larger MTU
+    by their sizes.
     """
     return seconds_between(connection.opened_ns, connection.response_first_ns)
 
 
 @kpi(unit="s", source=_CAPTURE)
 def transfer(connection: Connection) -> float | None:
-    """First to last data packet of the server's largest answer; for QUIC see `time_to_first_byte`. QUIC datagrams of
-    fewer than 100 bytes carry acknowledgements, and do not count."""
+    """From there (`time_to_first_byte`) to the last data packet of that answer. QUIC datagrams of fewer than 100 bytes
+    carry acknowledgements, and do not count."""
     return seconds_between(connection.response_first_ns, connection.response_last_ns)

@@ -1,9 +1,14 @@
 //! What is counted of a request and of its answer, for TCP and QUIC.
 
+/// A server's packets with at least so much payload carry a body: they are full but for the last one, and a full one of
+/// QUIC has 1,200 bytes or more (RFC 9000, section 14). Settings, session tickets, acknowledgements and most heads are
+/// smaller, and may come before the server has the body.
+pub const BODY_BYTES: u32 = 1000;
+
 /// Data of the server that answers a request: it begins after client data and a silence of the server.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Response {
-    /// First data packet, ns.
+    /// First data packet that carries a body, ns; the first one if none does.
     pub first_ns: i64,
     /// Last data packet, ns; a TLS `close_notify` does not count.
     pub last_ns: i64,
@@ -11,8 +16,10 @@ pub struct Response {
     pub ip_bytes: u64,
     /// New payload, B.
     pub bytes: u64,
-    /// Payload of the first packet, B: it was on its way before the clock of a delivery rate starts.
+    /// Payload up to and with that packet, B: it was on its way before the clock of a delivery rate starts.
     pub first_bytes: u64,
+    /// Whether none of TCP carried a body so far.
+    pub is_head: bool,
     /// The request's last packet, ns.
     pub request_ns: i64,
 }

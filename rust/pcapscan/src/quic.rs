@@ -1,6 +1,6 @@
 //! QUIC as an observer sees it: long headers, then only the spin bit (RFC 8999, RFC 9000 sections 17.2 to 17.4).
 
-use crate::answer::Response;
+use crate::answer::{BODY_BYTES, Response};
 use crate::rtt::Summary;
 
 /// Kinds of packets that an observer can tell apart.
@@ -68,9 +68,6 @@ pub struct LongHeader {
     pub next: Option<usize>,
 }
 
-/// A server's 1-RTT datagrams of at least so many bytes carry a body: its packets are full but for the last one, and a
-/// full one has at least 1,200 (RFC 9000, section 14). Settings, tickets and acknowledgements are smaller.
-const BODY_BYTES: u32 = 1000;
 /// A datagram above this, what an Ethernet frame carries of IPv4 and UDP, is several that the host merged (GRO).
 const FRAME_BYTES: u32 = 1472;
 /// Datagrams below this carry acknowledgements and no part of a body.
@@ -380,9 +377,9 @@ impl State {
                 first_ns: now_ns,
                 last_ns: now_ns,
                 ip_bytes,
-                bytes: 0,
                 first_bytes: len,
                 request_ns,
+                ..Response::default()
             };
             if self.answer.first_bytes == 0 {
                 self.answer = opening.latest;

@@ -1,7 +1,7 @@
 //! The server's answers to requests.
 
 use super::Connection;
-use crate::answer::Response;
+use crate::answer::{BODY_BYTES, Response};
 use crate::quic;
 use crate::rounds::Rounds;
 use std::ops::Range;
@@ -72,7 +72,8 @@ impl Connection {
             }
             return;
         }
-        if self.last_client_data_ns.is_some() || self.response.first_ns == 0 {
+        let is_body = self.response.is_head && new_bytes >= BODY_BYTES;
+        if self.last_client_data_ns.is_some() || self.response.first_ns == 0 || is_body {
             self.begin_response(new_bytes, now_ns);
         }
         if was_missing && !CLOSE_NOTIFY_BYTES.contains(&new_bytes) {
@@ -133,20 +134,19 @@ impl Connection {
                     self.best_rounds = self.rounds.take();
                 }
                 self.best_response = self.answer();
-                self.rounds = Some(Box::new(Rounds::new(now_ns, rtt_ns)));
                 self.response = Response {
-                    first_ns: now_ns,
                     last_ns: now_ns,
                     ip_bytes: self.sides[self.client ^ 1].ip_bytes,
-                    bytes: 0,
-                    first_bytes: u64::from(new_bytes),
                     request_ns,
+                    ..Response::default()
                 };
             }
         }
-        if self.response.first_ns == 0 {
+        let is_body = self.response.is_head && new_bytes >= BODY_BYTES;
+        if self.response.first_ns == 0 || is_body {
             self.response.first_ns = now_ns;
-            self.response.first_bytes = u64::from(new_bytes);
+            self.response.first_bytes = self.response.bytes + u64::from(new_bytes);
+            self.response.is_head = new_bytes < BODY_BYTES;
             let rtt_ns = self.round_trip_ns();
             self.rounds = Some(Box::new(Rounds::new(now_ns, rtt_ns)));
         }
@@ -267,6 +267,29 @@ mod tests {
         path.data(206, true, 200);
         path.flight(256); // another answer, which is smaller
         assert_eq!(path.record().response_ip_bytes, until_last_data);
+    }
+
+    #[test]
+    fn an_answer_begins_with_its_body() {
+        // Session tickets, then SETTINGS, while the server thinks; the head may come by itself.
+        let mut path = requested(RTT, 200);
+        path.data(150, false, 510);
+        path.data(151, false, 60);
+        path.data(300, false, 400);
+        path.flight(350);
+        path.data(400, false, 500);
+        path.flight(450);
+        assert_eq!(path.answer(), (350, 451, 510 + 60 + 400 + 500 + 4 * 1448));
+        let record = path.record();
+        assert_eq!(record.response_first_bytes, 510 + 60 + 400 + 1448);
+        assert_eq!(record.round_bytes[0], 2 * 1448);
+        // None is long enough for a body.
+        let mut path = requested(RTT, 200);
+        for at in 150..160 {
+            path.data(at, false, 536);
+        }
+        assert_eq!(path.answer(), (150, 159, 5360));
+        assert_eq!(path.record().response_first_bytes, 536);
     }
 
     #[test]

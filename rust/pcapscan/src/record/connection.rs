@@ -125,8 +125,9 @@ record! {
     client_hello_packets: Option<u64> = hello.map(|hello| hello.packets),
     /// Last data of the client before the server's largest answer.
     response_request_ns: Option<i64> = (has_answer && answer.request_ns != 0).then_some(answer.request_ns),
-    /// First data packet of the answer with the most bytes. QUIC: the server's first 1-RTT datagram of 1,000 bytes
-    /// or more after the client's first 1-RTT packet, and after probes of a larger MTU.
+    /// First packet of the answer with the most bytes that has 1,000 bytes of payload or more; of TCP its first one, if
+    /// none is as long. QUIC: the server's first such 1-RTT datagram after the client's first 1-RTT packet, and after
+    /// probes of a larger MTU.
     response_first_ns: Option<i64> = has_answer.then_some(answer.first_ns),
     /// Its last one. What the client had already does not count, nor segments as long as a TLS `close_notify` (23, 24,
     /// 31, 53, 57, 69 or 85 bytes); of QUIC neither datagrams of fewer than 100 bytes, which carry acknowledgements,
@@ -137,7 +138,7 @@ record! {
     response_ip_bytes: Option<u64> = has_answer.then_some(answer.ip_bytes),
     /// Its payload, of TCP without retransmissions; includes TLS records or QUIC packet headers, and HTTP headers.
     response_bytes: u64 = answer.bytes,
-    /// Payload of its first packet.
+    /// Payload up to and with that packet; of QUIC of that packet alone.
     response_first_bytes: u64 = answer.first_bytes,
     /// Length of a round of that answer: the initial round-trip time (of TCP that of ACKs, if the SYN was slow), or a
     /// multiple of it by a power of two, so that there are at most 64 rounds. None without an answer.
