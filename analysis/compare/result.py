@@ -223,6 +223,10 @@ class Result:
             what = f"{quantity} of {100 * share:.1f} % in both, but too few domains to exclude a change"
             yield f"Undecided: {what}: {', '.join(names)}."
 
+    def _words(self) -> tuple[str, ...]:
+        """What the cells need to be understood."""
+        return (*self._unmoved_notes(), *_LEGEND, *self.notes)
+
     def difference_cells(self) -> render.Cells:
         """Heading and rows of the differences."""
         return [["what", "A", "B"], *([row.what, row.a, row.b] for row in self.differences)]
@@ -230,7 +234,8 @@ class Result:
     def files(self, suffix: str) -> str:
         """Changes, then differences, as `csv` or `md`, separated by an empty line."""
         if suffix == "md":
-            return render.markdown(self.cells()) + "\n" + render.markdown(self.difference_cells())
+            words = "\n\n".join(self._words())
+            return f"{render.markdown(self.cells())}\n{words}\n\n{render.markdown(self.difference_cells())}"
         first = records.csv_text(CHANGES_CSV, map(dataclasses.asdict, self.changes))
         return first + "\n" + records.csv_text(DIFFERENCES_CSV, map(dataclasses.asdict, self.differences))
 
@@ -256,7 +261,7 @@ class Result:
         words = ("row", "quantity", "verdict", "what", "A", "B")
         title = f"From A, {self.a}, to B, {self.b}: targets that both have"
         terminal.print_table(to, (self.cells(),), title=title, words=("row", "quantity", "verdict"))
-        for note in (*self._unmoved_notes(), *_LEGEND, *self.notes):
+        for note in self._words():
             terminal.print_line(to, note, indent=2)
         to.print()
         if self.differences:

@@ -63,9 +63,9 @@ class Judged:
     pairs: int = 0
     agree: int = 0
     """Pairs whose own ratio or difference is within the claimed range."""
-    a_timeouts: int = 0
-    """Repetitions of a's cells with a timeout."""
-    b_timeouts: int = 0
+    a_timeouts: int | None = None
+    """Repetitions of a's cells with a timeout; None if it is unknown."""
+    b_timeouts: int | None = None
     note: str = ""
     """Why there is no interval, or that it has not all repetitions yet."""
 
@@ -151,7 +151,7 @@ def _fault(claim: Claim, rows: Collection[CellRow], sizes: Iterable[float], othe
     return ""
 
 
-def _timeouts(flows: Flows, claim: Claim, cells: Iterable[Cell]) -> int:
+def _timeouts(flows: Flows, claim: Claim, cells: Iterable[Cell]) -> int | None:
     sources = {source.key: source for cell in cells for source in flows.sources(claim.metric, cell)}
     return flows.timeouts(sources.values())
 

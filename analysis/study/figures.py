@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.study.flows import CellRow, Flows
-from core.files.study import Draw, StudyFigure
+from core.files.study import Cell, Draw, StudyFigure
 from core.files.study_terms import KNOBS, METRICS
 from core.pictures import COLOURS, GRID, INK, canvas
 
@@ -57,7 +57,12 @@ def plan(flows: Flows) -> list[Plot]:
         rows = _rows(flows, figure, figure.metric)
         if not rows:
             continue
-        levels = {place: list(dict.fromkeys(key[at] for key in rows)) for at, place in enumerate(_PLACES)}
+        keys = [_key(figure, cell) for cell in flows.study.cells_of(figure.metric)]
+        shown = [{key[at] for key in rows} for at in range(len(_PLACES))]
+        levels = {
+            place: [value for value in dict.fromkeys(key[at] for key in keys) if value in shown[at]]
+            for at, place in enumerate(_PLACES)
+        }
         numbers = _numbers(levels["x"]) if figure.draw.kind == "lines" else None
         plots.append(
             Plot(
@@ -78,9 +83,13 @@ def _rows(flows: Flows, figure: StudyFigure, metric: str) -> dict[tuple[str, ...
     rows = {}
     for cell in flows.study.cells_of(metric):
         if cell.matches(figure.only) and (row := flows.rows[metric, cell.key]).n:
-            names = [getattr(figure.draw, place) for place in _PLACES]
-            rows[tuple(cell.texts[name] if name else "" for name in names)] = row
+            rows[_key(figure, cell)] = row
     return rows
+
+
+def _key(figure: StudyFigure, cell: Cell) -> tuple[str, ...]:
+    names = [getattr(figure.draw, place) for place in _PLACES]
+    return tuple(cell.texts[name] if name else "" for name in names)
 
 
 def draw(plot: Plot, *kinds: str, inline: bool = False) -> dict[str, bytes]:
@@ -141,8 +150,9 @@ def _panel(axis: Any, plot: Plot, row: str, column: str, *, last: bool) -> None:
             other.plot(at_x, second, "D:", markersize=3.5, markerfacecolor="none", color=INK, linewidth=0.6)
     if other is not None:
         other.set_ylim(bottom=min(0.0, other.get_ylim()[0]))
-        other.spines["right"].set_visible(last)
-        other.tick_params(right=last, labelright=last)
+        # Each has a scale of its own.
+        other.spines["right"].set_visible(True)
+        other.tick_params(right=True, labelright=True)
         other.set_ylabel("gain [%]" if last else "")
 
 
@@ -152,9 +162,9 @@ def _marks(
     """The bars or the line of a series, with the numbers of its colour and its hatch."""
     means, colour, error = [row.mean for row in rows], COLOURS[look[0] % len(COLOURS)], None
     if draw_as.error == "sd":
-        error = [row.sd or 0.0 for row in rows]
+        error = [math.nan if row.sd is None else row.sd for row in rows]
     elif draw_as.error:
-        error = [0.0 if row.high is None else row.high - row.mean for row in rows]
+        error = [math.nan if row.high is None else row.high - row.mean for row in rows]
     if draw_as.kind == "bars":
         axis.bar(
             at_x,

@@ -89,9 +89,13 @@ class Flows:
         counts = [count for cell in cells if (count := self.study.repetitions - self.sample(cell).made)]
         return f"{sum(counts):,} flows of {len(counts):,} of {len(cells):,} cells" if counts else ""
 
-    def timeouts(self, cells: Iterable[Cell]) -> int:
-        """Repetitions of these cells in which the sender's timer expired."""
-        return sum(int(np.count_nonzero(np.nan_to_num(self.values("timeouts", cell)))) for cell in cells)
+    def timeouts(self, cells: Iterable[Cell]) -> int | None:
+        """Repetitions of these cells in which the sender's timer expired; None if one does not tell: Linux below 6.7,
+        iwprobe."""
+        own = [(self.values("timeouts", cell), len(self.sample(cell).repetitions)) for cell in cells]
+        if any(len(values) < made for values, made in own):
+            return None
+        return sum(int(np.count_nonzero(values)) for values, _ in own)
 
 
 def _percent(first: Floats, second: Floats) -> Floats:

@@ -174,7 +174,8 @@ def claim_cells(judged: Sequence[Judged]) -> render.Cells:
         what = ("SD " if claim.of == "sd" else "") + ("ratio" if claim.ratio else "difference")
         low, high = map(number, claim.bounds)
         line = [claim.id, claim.text, one.verdict.value, interval, f"{what} {low}–{high}", number(one.a), number(one.b)]
-        line += [str(one.pairs), str(one.agree), f"{one.a_timeouts}:{one.b_timeouts}", claim.source, one.note]
+        timeouts = f"{number(one.a_timeouts)}:{number(one.b_timeouts)}"
+        line += [str(one.pairs), str(one.agree), timeouts, claim.source, one.note]
         cells.append(line)
     return cells
 

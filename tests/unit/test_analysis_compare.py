@@ -125,6 +125,28 @@ def test_what_a_busy_host_slowed_does_not_close_the_gate(tmp_path: Path) -> None
     assert note.startswith("Host of B too busy: in more than a tenth of the downloads of quiche the client waited")
 
 
+def test_what_a_busy_host_voided_opens_no_gate(tmp_path: Path) -> None:
+    """Its times are in no row."""
+
+    def starved(arguments: dict[str, Any]) -> None:
+        slower("quiche", 2.0)(arguments)
+        if arguments["iteration"] == 2:
+            arguments |= {"void_reason": "emulator_late", "run_delay_s": 0.4 * arguments["last_byte_s"]}
+
+    made = compared(tmp_path, downloads(1), downloads(2, starved))
+    time = row(made, "quiche", ChangedQuantity.TIME)
+    assert (time.verdict, time.gates) == (ChangeVerdict.WORSE, True) and time in made.worse
+    assert not any("too busy" in note for note in made.notes)
+
+
+def test_markdown_says_what_its_table_leaves_out(tmp_path: Path) -> None:
+    few = compared(tmp_path, downloads(1, domains=5), downloads(2, domains=5))
+    text = few.files("md")
+    assert few.unmoved and "Undecided: ok of 100.0 % in both, but too few domains" in text
+    assert "In brackets: rows that do not decide the exit code." in text
+    assert all(note in text for note in few.notes)
+
+
 def test_no_download_is_an_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So campaigns of any size compare."""
     monkeypatch.setattr(dataset, "MOST_RECORDS", 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 import socket
@@ -24,7 +25,8 @@ from tests.cells import examples
 from upshift.commands import sender
 from vantage.host import sender_watch
 from vantage.host.fallback import Fallback, FallbackRules, SenderPrefix
-from vantage.linux.closed_connections import ClosedConnection, parse
+from vantage.linux import closed_connections
+from vantage.linux.closed_connections import ClosedConnection, ClosedConnections, parse
 
 MSS = 1_448
 
@@ -234,3 +236,34 @@ def test_messages_of_the_kernel() -> None:
         assert parse(message(socket.AF_INET if len(loopback) == 4 else socket.AF_INET6, loopback)) is None
     with pytest.raises(PlaceError, match=r"does not count the bytes sent again; use Linux 4\.19"):
         parse(message(socket.AF_INET, inside, info=192))
+
+
+def test_events_that_come_while_a_full_buffer_is_read_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it is empty the kernel drops them without saying so again."""
+    kind, group = 2, 1  # NETLINK_USERSOCK, where anybody may send
+    events = object.__new__(ClosedConnections)
+    with (
+        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, kind) as receiver,
+        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, kind) as sender,
+    ):
+        receiver.bind((0, group))
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        receiver.setblocking(False)
+        events.lost, events._socket = 0, receiver
+        coming = iter([9])
+
+        def send(count: int) -> None:
+            for _ in range(count):
+                with contextlib.suppress(OSError):  # nobody had room for it
+                    sender.sendto(bytes(64), (0, group))
+
+        def arriving(_: bytes) -> ClosedConnection:
+            send(next(coming, 0))
+            return ClosedConnection(bytes(4), MSS, 0, 0, 0)
+
+        monkeypatch.setattr(closed_connections, "parse", arriving)
+        send(30)
+        read = 0
+        while got := len(events.read()):
+            read += got
+        assert 0 < read < 30 and read + events.lost == 39

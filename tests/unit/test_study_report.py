@@ -6,13 +6,15 @@ import csv
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from matplotlib.axes import Axes
 from scipy import stats
 from typer.testing import CliRunner
 
@@ -20,7 +22,7 @@ from analysis.study import claims, expected, figures, page
 from analysis.study.claims import ClaimVerdict, Spread, connected, mean_half_width, verdict
 from analysis.study.flows import CELL_COLUMNS, Flows, Sample, cell_rows, read
 from core.errors import UsageError
-from core.files.study import Study
+from core.files.study import Cell, Study
 from core.files.study_terms import METRICS
 from core.pictures import canvas
 from tests.unit.study_samples import COMPETING, EMPTY, slow_start, study, write_flows
@@ -130,6 +132,20 @@ def test_the_same_flows_give_the_same_verdicts() -> None:
 def test_a_claim_without_an_interval_says_why(slow: np.ndarray, note: str) -> None:
     one = judged({"4": slow, "10": FAST})["mean"]
     assert (one.verdict, one.value, one.note) == (ClaimVerdict.UNDECIDED, None, note)
+
+
+def test_timeouts_that_the_sender_does_not_tell_are_unknown() -> None:
+    """Linux before 6.7 does not, nor does iwprobe."""
+    made, times = study(BOTH), {"4": SLOW, "10": FAST}
+    for unknown, shown in (((), "1:0"), (("4",), "–:0"), (("4", "10"), "–:–")):
+        data = flows(made, times)
+        for cell in made.cells:
+            own = data.samples[cell.key].ok["timeouts"]
+            own[0] = math.nan if cell.texts["iw"] in unknown else cell.texts["iw"] == "4"
+        one = {judged.claim.id: judged for judged in claims.judge(data)}["mean"]
+        swapped = dataclasses.replace(one, a_timeouts=one.b_timeouts, b_timeouts=one.a_timeouts)
+        assert page.claim_cells([swapped])[1][9] == shown
+        assert (claims.record(one)["b_timeouts"] is None) == ("4" in unknown)
 
 
 def test_beside_no_spread_at_all_a_difference_of_spreads_is_undecided() -> None:
@@ -344,21 +360,83 @@ def test_a_figure_has_a_mark_for_each_cell(tmp_path: Path, text: str) -> None:
         assert figures.draw(plot, "png")["png"].startswith(b"\x89PNG")
 
 
+def watched(drawn: list[Axes]) -> Callable[..., AbstractContextManager[object]]:
+    """`canvas`, which lists the axes of what is drawn."""
+
+    @contextmanager
+    def watching(*arguments: object, **options: object) -> Iterator[object]:
+        with canvas(*arguments, **options) as (figure, out):  # type: ignore[arg-type]
+            yield figure, out
+            drawn.extend(figure.axes)
+
+    return watching
+
+
+LINES = """
+schema = 1
+name = "lines"
+source = "a test"
+repetitions = 6
+gain = { iw = [3, 10] }
+[fixed]
+rtt_ms = 50
+[[cells]]
+iw = [3, 10]
+objects = [1000, 2000, 3000]
+rate_mbit = [1, 2]
+[[figure]]
+metric = "time_ms"
+only = { rate_mbit = 1 }
+draw = { kind = "lines", x = "objects", colour = "iw", error = "ci95" }
+[[figure]]
+metric = "gain_ms"
+draw = { kind = "lines", x = "rate_mbit", columns = "objects" }
+"""
+
+
+def test_lines_are_in_the_study_s_order_and_one_repetition_has_no_interval(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = study(LINES)
+    repetitions = {("3", "2000"): 0, ("10", "3000"): 1}
+
+    def sample(cell: Cell) -> Sample:
+        count = repetitions.get((cell.texts["iw"], cell.texts["objects"]), 6)
+        times = {"time_ms": 100.0 + np.arange(count)}
+        return Sample(ok=times, repetitions=tuple(range(count))) if count else Sample()
+
+    plots = figures.plan(Flows(study=made, samples={cell.key: sample(cell) for cell in made.cells}))
+    assert list(plots[0].places) == ["1000", "2000", "3000"]
+    drawn = []
+    monkeypatch.setattr(figures, "canvas", watched(drawn))
+    errors = []
+    plain = Axes.errorbar
+
+    def errorbar(axis: Axes, *arguments: Any, yerr: list[float], **look: Any) -> object:
+        errors.append([math.isnan(one) for one in yerr])
+        return plain(axis, *arguments, yerr=yerr, **look)
+
+    monkeypatch.setattr(Axes, "errorbar", errorbar)
+    figures.draw(plots[0], "png")
+    assert errors == [[False, False], [False, False, True]]
+    drawn.clear()
+    monkeypatch.setattr(Axes, "errorbar", plain)
+    figures.draw(plots[1], "png")
+    right = [axis for axis in drawn if axis.yaxis.get_ticks_position() == "right"]
+    assert len(right) == 2  # no gain at 2,000 bytes
+    for axis in right:  # each of a scale of its own
+        assert axis.spines["right"].get_visible()
+        assert all(tick.label2.get_visible() for tick in axis.yaxis.get_major_ticks())
+
+
 def test_panels_that_share_an_axis_show_all_of_their_bars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second row of panels is taller than the first."""
     made = study(
         BOTH.replace("rate_mbit = [10]", "rate_mbit = [10, 0.1]").replace('x = "iw"', 'x = "iw", rows = "rate_mbit"')
     )
     write_flows(made, tmp_path, slow_start)
-    drawn = []
-
-    @contextmanager
-    def watched(*arguments: object, **options: object) -> Iterator[object]:
-        with canvas(*arguments, **options) as (figure, out):  # type: ignore[arg-type]
-            yield figure, out
-            drawn.extend(figure.axes)
-
-    monkeypatch.setattr(figures, "canvas", watched)
+    drawn: list[Axes] = []
+    monkeypatch.setattr(figures, "canvas", watched(drawn))
     figures.draw(figures.plan(read(made, tmp_path))[0], "png")
     assert len(drawn) == 2
     for axis in drawn:

@@ -445,3 +445,12 @@ def test_a_folder_has_flows_of_one_kind_of_host(resumed: Any, tmp_path: Path) ->
     for damaged in ("", "[]", "{}", '{"kernel": "6.1", "timing": 3}'):
         file.write_text(damaged)
         resumed("6.18.1", 5)  # what does not tell cannot be compared
+
+
+@pytest.mark.parametrize(("client", "mss", "headers"), [("kernel", 1448, 52), ("fetch", 1460, 40)])
+def test_rounds_are_without_the_time_of_the_client_s_own_packets(client: str, mss: int, headers: int) -> None:
+    """iwprobe sends no timestamps."""
+    size = 10 * 1448 * 365  # whole segments of both
+    own = knobs(rtt_ms=50, rate_mbit=10, client=client, objects=(size,))
+    packets_ms = (size + headers * size // mss) * 8e-3 / 10
+    assert lanes.rounds(own, packets_ms + 3 * 50) == pytest.approx(3)

@@ -42,6 +42,8 @@ LOOK_MS = 2000
 UNLIMITED_QUEUE = 1_000_000_000
 MSS, HEADERS = 1448, 52
 """Payload and headers of a full segment with timestamps, on IPv4 [bytes]."""
+TIMESTAMPS = 12
+"""What these take of it [bytes]; iwprobe sends none (RFC 7323, section 3.2, and two NOPs)."""
 STALE_S = 1.0
 """The lab notices within this time that one of its programs has ended."""
 _MODES = {"iw": Mode.IW, "fetch": Mode.FETCH, "again": Mode.AGAIN}
@@ -319,7 +321,8 @@ def _span_ms(knobs: Knobs) -> float:
 def rounds(knobs: Knobs, time_ms: float) -> float:
     """A time without that of all packets at the rate [round trips]."""
     sizes = [*([knobs.html] if knobs.html else []), *knobs.objects]
-    wire = sum(size + HEADERS * math.ceil(size / MSS) for size in sizes)
+    without = 0 if knobs.client == "kernel" else TIMESTAMPS
+    wire = sum(size + (HEADERS - without) * math.ceil(size / (MSS + without)) for size in sizes)
     return (time_ms - wire * 8e-3 / (knobs.rate_mbit or math.inf)) / knobs.rtt_ms
 
 

@@ -116,10 +116,11 @@ class ClosedConnections:
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
                     raise
-                self.lost = max(self.lost, socket_drops(self._socket) or 0)
                 continue
             if (connection := parse(data)) is not None:
                 closed.append(connection)
+        # Until the queue is empty the kernel drops without ENOBUFS (net/netlink/af_netlink.c, netlink_overrun).
+        self.lost = max(self.lost, socket_drops(self._socket) or 0)
         return closed
 
 
