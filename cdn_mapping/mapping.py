@@ -175,6 +175,7 @@ async def _look_up(
     async def work(left: Iterator[str]) -> None:
         nonlocal done
         for domain in left:
+            signals.check_cancelled()
             await pace.turn()
             try:
                 chains.of_domain[domain] = await resolver.cnames(domain)

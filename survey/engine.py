@@ -284,6 +284,7 @@ async def _visit_all(
 async def _work(survey: Survey, visit: Visit, subjects: Iterator[Subject], finished: list[Finished]) -> None:
     """Visits subjects one after another until none is left."""
     for subject in subjects:
+        signals.check_cancelled()
         now = time.time()
         record = survey.record(domain=subject.domain, rank=subject.rank, provider=subject.provider, surveyed_at=now)
         try:

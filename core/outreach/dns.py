@@ -92,7 +92,7 @@ class Service:
 
     priority: int
     target: str
-    """The host to contact, in lower case."""
+    """The host to contact, in lower case; where CNAMEs alone lead to it, the name that was asked."""
     alpn: tuple[str, ...]
     """Protocols, `http/1.1` included unless `no-default-alpn` says otherwise."""
     port: int | None
@@ -315,7 +315,9 @@ def read_services(data: bytes) -> tuple[tuple[Service, ...], str | None]:
         raise ResolveError(Cause.DNS_ERROR, f"the HTTPS record cannot be parsed ({error})") from None
     services: list[Service] = []
     for record in resolved.answer or ():
-        target = record.target if record.target != dns.name.root else resolved.canonical_name
+        # "." is the owner (section 2.5.2). CNAMEs of the name that was asked lead there, so it is its own host.
+        is_own = record.target in (dns.name.root, resolved.canonical_name)
+        target = message.question[0].name if is_own else record.target
         name = target.to_text(omit_final_dot=True).lower()
         if record.priority == 0:
             # An alias to "." means that the service is not available (section 2.5.1).

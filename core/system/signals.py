@@ -119,6 +119,17 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
     raise KeyboardInterrupt
 
 
+def check_cancelled() -> None:
+    """Raises CancelledError in a task that was cancelled; for loops of tasks within `run`, before each new subject.
+
+    A task is cancelled once, and before Python 3.12 `asyncio.wait_for` returns a result that came meanwhile instead.
+    """
+    import asyncio
+
+    if (task := asyncio.current_task()) is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 @contextlib.contextmanager
 def clean_up_within(seconds: float) -> Iterator[None]:
     """Within the block, a process that was told to end and has not after this time is killed (SIGALRM).

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -144,6 +144,13 @@ class Worker:
             StoppedError: stopped in the middle of a run, which the next start repeats.
             PlaceError: the place cannot do what a run needs.
         """
+        try:
+            self._work()
+        finally:
+            with suppress(sqlite3.Error):  # it would hide what ended the work
+                self._budgets.look(self.clock())
+
+    def _work(self) -> None:
         self._show("")
         settle_killed(self.campaign, self.journal, self._runs, self.capture_path)
         self._store.tidy_all(self.journal.captures, self._poll)
@@ -178,7 +185,6 @@ class Worker:
                 if self._stopping.reached:
                     self._note_stopping()  # again, as it may have failed on a full disk
                     break
-        self._budgets.look(self.clock())
 
     def _note_stopping(self) -> None:
         self.journal.set_meta("stopping", json.dumps(self._stopping.state()))

@@ -336,9 +336,10 @@ def _work(
         _run_all(threads, ended, session.stop, reporter)
     finally:
         gc.unfreeze()
+    with contextlib.suppress(OSError):  # it would hide what ended the work
+        disk.look()  # not after a signal: in a large folder it takes longer than there is to end
     if errors:
         raise errors[0]
-    disk.look()
     return next((reason for reason in ended_by.values() if reason is not None), None)
 
 

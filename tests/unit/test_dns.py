@@ -29,6 +29,9 @@ from core.outreach import dns_wire as wire
 from core.outreach.dns import Answer, Cause, ResolveError, Resolver, Service, _Receiver, read_services
 from core.system import process
 from survey import lookups
+from survey.quic.candidates import of_services
+from survey.quic.record import QuicCause, QuicRecord
+from survey.surveys.quic import supports
 from tests.cells import examples
 from tests.ports import free_port
 
@@ -121,6 +124,23 @@ def test_https_records() -> None:
     assert read_services(https("0 other.example.")) == ((), "other.example")
     assert read_services(https("0 .")) == ((), None)
     assert read_services(https()) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("target", "host"), [(".", "www.a.example"), ("CDN.example.", "www.a.example"), ("b.example.", "b.example")]
+)
+def test_the_name_that_was_asked_is_its_own_host_behind_cnames(target: str, host: str) -> None:
+    """The records of both are those of where the CNAMEs lead."""
+    question = dns.message.make_query("www.a.example", "HTTPS")
+    chain = [("www.a.example", "CNAME", "x.example."), ("x.example", "CNAME", "cdn.example.")]
+    reply = reply_to(question, *chain, ("cdn.example", "HTTPS", f"1 {target} alpn=h3")).to_wire()
+    [service], alias = read_services(reply)
+    assert (service.target, alias) == (host, None)
+    [endpoint] = of_services([service])
+    record = QuicRecord(
+        domain="www.a.example", surveyed_at=0.0, cause=QuicCause.OK, host=endpoint.host, port=endpoint.port
+    )
+    assert supports(record) is (True if host == record.domain else None)
 
 
 class Server:
@@ -243,7 +263,7 @@ def test_answers_and_causes(server: Server) -> None:
                 await resolver.addresses("h.example", ipv6=True)
             assert caught.value.cause is Cause.NO_ADDRESS
             (service,) = await resolver.services("alias.example")
-            assert (service.target, service.alpn) == ("far.example", ("h3", "http/1.1"))
+            assert (service.target, service.alpn) == ("end.example", ("h3", "http/1.1")), "another than was asked"
             assert await resolver.services("h.example") == ()
             with pytest.raises(ResolveError, match="more than 8 aliases"):
                 await resolver.services("loop.example")

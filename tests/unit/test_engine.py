@@ -23,7 +23,7 @@ from downloader.campaign.plan import PlannedRun
 from downloader.client import ClientResult
 from downloader.control.reporter import PATIENCE_S, Reporter, VantageReport
 from downloader.execution import attempt, calls, capture, engine
-from downloader.execution.calls import RESOLVE, Reply, Resolution
+from downloader.execution.calls import RESOLVE, Reply, Resolution, StoppedError
 from downloader.execution.capture import Capture, Captured, part_names
 from downloader.execution.engine import Session, Worker
 from downloader.execution.journal import Ended, Journal
@@ -103,13 +103,15 @@ def bench(tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch) -
         yield Bench(tmp_path, reporter.vantage_point("A"), journal, worker)
 
 
-def fail_once(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: Exception) -> None:
-    """The method raises the error when it is called first."""
-    errors, real = [error], getattr(owner, name)
+def fail_once(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: Exception, *, calls_before: int = 0
+) -> None:
+    """The method raises the error when it is called first, or after that many calls."""
+    errors, real = [None] * calls_before + [error], getattr(owner, name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if errors:
-            raise errors.pop()
+        if errors and (error := errors.pop(0)) is not None:
+            raise error
         return real(*args, **kwargs)
 
     monkeypatch.setattr(owner, name, call)
@@ -145,16 +147,26 @@ def test_the_environment_of_a_process_is_stored_before_its_first_run_is_recorded
     assert len(told) == 4 and told[:2] == [0, 0], "also before a void run"
 
 
-@pytest.mark.parametrize("stops_early", [False, True])
-def test_what_the_last_run_took_is_told(bench: Bench, stops_early: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    reached = property(lambda _: stops_early and bench.journal.counts().recorded > 0)
+@pytest.mark.parametrize(
+    ("ends", "runs"),
+    [("its plan", 3), ("its plan, started again", 3), ("stop_when", 1), ("a signal", 2), ("a fault", 2)],
+)
+def test_what_the_last_run_took_is_told(bench: Bench, ends: str, runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    reached = property(lambda _: ends == "stop_when" and bench.journal.counts().recorded > 0)
     monkeypatch.setattr(engine.Stopping, "reached", reached)
-    bench.worker.work()
-    used = next(
-        use.used_bytes for use in bench.report.budgets_of(bench.report._budgets_day) if use.budget == "campaign"
-    )
+    monkeypatch.setattr(engine, "SIGNAL_S", 0.0)
+    monkeypatch.setattr(FolderDisk, "is_short", False)
+    error = {"a signal": StoppedError(), "a fault": PlaceError("tcpdump ended")}.get(ends)
+    if error is not None:
+        fail_once(monkeypatch, Attempt, "make", error, calls_before=1)
+    with contextlib.nullcontext() if error is None else pytest.raises(type(error)):
+        bench.worker.work()
+    if ends.endswith("again"):
+        bench.report._budgets = ()
+        bench.worker.work()
+    told = {use.budget: use.used_bytes for use in bench.report.budgets_of(bench.report._budgets_day)}
     spent = [entry.ip_bytes for entry in bench.journal.spent.entries()]
-    assert used == sum(spent) and len(spent) == (1 if stops_early else len(TARGETS))
+    assert spent == [5] * runs and told.get("campaign") == sum(spent)
 
 
 def test_runs_of_earlier_processes_have_their_numbers(bench: Bench) -> None:

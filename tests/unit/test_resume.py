@@ -259,6 +259,27 @@ def test_a_vantage_point_that_has_ended_leaves_the_word_to_others(
     assert last.activity.state is State.RUNNING, "the process has not ended yet"
 
 
+def test_the_size_of_a_folder_is_told_where_a_fault_ended_its_campaign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stub:
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def work(self) -> None:
+            (tmp_path / "capture").write_bytes(bytes(100_000))
+            raise PlaceError("tcpdump ended")
+
+    monkeypatch.setattr(run, "Worker", Stub)
+    with Reporter(tmp_path, campaign="c") as reporter:
+        reporter.begin(plan_sha256="x", versions={}, counts={"A": Counts()})
+        session = Session(plan=planned(tmp_path), out=tmp_path, progress=None, reporter=reporter)  # type: ignore[arg-type]
+        with pytest.raises(PlaceError):
+            run._work(session, {"A": ()}, {"A": None}, {"A": None}, {})  # type: ignore[dict-item]
+        disk = reporter.status().disk
+    assert disk is not None and (disk.used_bytes or 0) >= 100_000
+
+
 def order(journals: dict[str, Journal]) -> list[tuple[int, int, str, str]]:
     """Iteration, run, domain and configuration of each planned download."""
     query = "SELECT iteration, run, domain, configuration FROM plan JOIN runs ON number = run ORDER BY id"

@@ -1,17 +1,24 @@
 """A signal may come at any moment: of the wait for threads, of asyncio's loop."""
 
+import asyncio
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from itertools import count
 from types import FrameType
 from typing import Any
 
 import pytest
 
+from cdn_mapping import mapping
+from core.outreach.pace import TokenBucket
 from core.system import signals
+from survey.engine import _work
+from survey.subjects import Subject
+from survey.surveys.options import OPTIONS
 
 
 def interrupted_at(moment: int, wait: Callable[[], object]) -> BaseException | None:
@@ -118,3 +125,53 @@ def test_a_signal_ends_asyncio_s_work_cleanly() -> None:
     """By an exception of the handler one of five of these ended with tracebacks, and some never."""
     done = subprocess.run([sys.executable, "-c", SURVEYS], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+Ask = Callable[[str], Coroutine[Any, Any, Any]]
+
+
+async def survey(names: list[str], ask: Ask) -> None:
+    async def visit(subject: Subject, record: Any) -> Any:
+        await ask(subject.domain)
+        return record
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_work(OPTIONS, visit, iter([Subject(domain=name) for name in names]), []))
+
+
+async def map_names(names: list[str], ask: Ask) -> None:
+    resolver: Any = AsyncExitStack()
+    resolver.cnames = ask
+    await mapping._look_up(names, resolver, TokenBucket(1e6), None)
+
+
+@pytest.mark.parametrize("work", [survey, map_names])
+def test_nobody_is_asked_after_a_signal_that_came_with_an_answer(
+    work: Callable[[list[str], Ask], Coroutine[Any, Any, None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before Python 3.12 `asyncio.wait_for` loses the cancellation, so one worker asked all that were left."""
+    monkeypatch.setattr(mapping, "AT_ONCE", 1)
+    asked: list[str] = []
+
+    async def run() -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        async def ask(name: str) -> None:
+            asked.append(name)
+            answer = loop.create_future()
+
+            def come() -> None:
+                if not answer.done():
+                    answer.set_result(None)
+
+            # As `signals.run` does; the group cancels its tasks in the loop's next turn, in which the answer comes.
+            loop.call_soon(task.cancel)
+            loop.call_soon(loop.call_soon, come)
+            await asyncio.wait_for(answer, 3)
+
+        await work(["a.example", "b.example", "c.example"], ask)
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(run())
+    assert asked == ["a.example"]
