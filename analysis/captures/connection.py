@@ -216,8 +216,8 @@ class Connection:
     """Last data of the client before the server's largest answer."""
     response_first_ns: int | None
     """First packet of the answer with the most bytes that has 1,000 bytes of payload or more; of TCP its first one, if
-    none is as long. QUIC: the server's first such 1-RTT datagram after the client's first 1-RTT packet, and after
-    probes of a larger MTU."""
+    none of its first 8 KiB is as long. QUIC: the server's first such 1-RTT datagram after the client's first 1-RTT
+    packet, and after probes of a larger MTU."""
     response_last_ns: int | None
     """Its last one. What the client had already does not count, nor segments as long as a TLS `close_notify` (23, 24,
     31, 53, 57, 69 or 85 bytes); of QUIC neither datagrams of fewer than 100 bytes, which carry acknowledgements, nor
@@ -255,6 +255,8 @@ class Connection:
 
     body_bytes: int | None = None
     """Bytes of the body as reported by the client: not from the engine, but added when a download is joined."""
+    client_start_ns: int | None = None
+    """When the client began, on the capture's clock; likewise."""
     quic_client_lost: int | None = None
     """Packets that the client sent and declared lost, as reported by the client; likewise."""
     quic_data_blocked: int | None = None

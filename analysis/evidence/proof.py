@@ -257,7 +257,7 @@ def disturbance(
     """
     if connection is None or download.outcome != Outcome.OK or download.transport != Transport.TCP:
         return None
-    if not _has_all(download, connection) or not has_answer(download, connection):
+    if not _has_all(download, connection) or not has_answer(download, connection, clock_s=clock_s):
         return None
     if connection.response_last_ns is None:
         return None
@@ -267,13 +267,18 @@ def disturbance(
     return HostDisturbance.CLIENT_LATE, f"the client read the last byte {late_s * 1e3:.1f} ms after it arrived"
 
 
-def has_answer(download: Download, connection: Connection) -> bool:
+def has_answer(download: Download, connection: Connection, *, clock_s: float = 0.0) -> bool:
     """Whether what the capture takes for the largest answer can be that of the download. Of TCP it has as many bytes as
     the body at least, or else a segment of the client was taken for another request. What was lost on the way and came
-    later counts as a retransmission; gaps in the capture apart. QUIC hides what is data."""
-    server = connection.server
+    later counts as a retransmission; gaps in the capture apart. And it comes after the client's TLS handshake: before
+    that, a body smaller than the certificates is not the server's largest answer. QUIC hides what is data."""
+    if download.transport != Transport.TCP:
+        return True
+    first_ns, tls_s, server = connection.response_first_ns, download.tls_s, connection.server
+    if first_ns is not None and tls_s is not None and first_ns / 1e9 - download.started_at - clock_s < tls_s:
+        return False
     seen = connection.response_bytes + server.retransmitted_bytes + server.missing_bytes
-    return download.transport != Transport.TCP or seen >= download.body_bytes or _is_packed(download)
+    return seen >= download.body_bytes or _is_packed(download)
 
 
 _UNPACKED = frozenset(("gzip", "x-gzip", "deflate", "br", "zstd", "xz", "lzma", "bzip2", "lzip"))

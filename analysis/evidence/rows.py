@@ -104,20 +104,21 @@ def inspect_run(
         )
         if disturbed := disturbance(download, connection, clock_s=clock_s):
             judged = replace(judged, host_disturbance=disturbed[0].value, host_disturbance_detail=disturbed[1])
-        kpis = None if connection is None else kpi_values(with_account(connection, download))
+        kpis = None if connection is None else kpi_values(with_account(connection, download, clock_s=clock_s))
         rows.append(Inspected(download=judged, kpis=kpis))
     return tuple(rows)
 
 
-def with_account(connection: Connection, download: Download) -> Connection:
-    """A connection with data that only the client has: the body, which is encrypted; of QUIC its lost packets, and how
-    often the server reported that it was blocked by flow control; and how much CPU time the client had. Without the
-    times of the answer, if its body is longer than what the capture has of it."""
-    if not has_answer(download, connection):
+def with_account(connection: Connection, download: Download, *, clock_s: float = 0.0) -> Connection:
+    """A connection with data that only the client has: when it began; the body, which is encrypted; of QUIC its lost
+    packets, and how often the server reported that it was blocked by flow control; and how much CPU time the client
+    had. Without the times of the answer, if what the capture has of it cannot be the download's (see `has_answer`)."""
+    if not has_answer(download, connection, clock_s=clock_s):
         connection = replace(connection, response_request_ns=None, response_first_ns=None, response_last_ns=None)
     connection = replace(
         connection,
         body_bytes=download.body_bytes,
+        client_start_ns=round((download.started_at + clock_s) * 1e9),
         client_cpu_share=download.cpu_share,
         client_run_delay_share=download.run_delay_share,
         client_late_share=download.share_of_time(_late_s(connection, download)),

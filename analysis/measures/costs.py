@@ -20,7 +20,7 @@ from core.errors import UsageError
 
 THROUGHPUT_KPI = "mean_throughput"
 
-FIRST_BYTE_KPI = "time_to_first_byte"
+ANSWER_KPI = "time_to_answer"
 
 
 def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT) -> Samples:
@@ -94,7 +94,7 @@ def _durations(dataset: Dataset) -> dict[str, npt.NDArray[np.float32]]:
         return {}
     times = {name: np.full(len(d), math.nan, dtype=np.float32) for name in ("handshake", "transfer")}
     is_ok, is_quic = d.outcome.are(Outcome.OK), d.transport.are(Transport.QUIC)
-    for rows, (connect_s, tls_s, first_s) in dataset.kpi_numbers("connect_s", "tls_s", FIRST_BYTE_KPI):
+    for rows, (connect_s, tls_s, first_s) in dataset.kpi_numbers("connect_s", "tls_s", ANSWER_KPI):
         with np.errstate(invalid="ignore"):
             durations = np.where(is_quic[rows], connect_s, tls_s), d.last_byte_s[rows] - first_s
         for values, took in zip(times.values(), durations, strict=True):

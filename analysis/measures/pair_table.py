@@ -39,7 +39,7 @@ COLUMNS: Mapping[str, str] = {
         for side, name in (("config", "the configuration's"), ("vs", "the reference's"))
         for column, meaning in (
             ("handshake_s", f"From the start to the end of {name} handshake (TCP with TLS, or QUIC)."),
-            ("answer_s", f"From the start to the first packet of {name} answer (`time_to_first_byte`)."),
+            ("answer_s", f"From the start to the first packet of {name} answer (`time_to_answer`)."),
             ("first_byte_s", f"From the start to {name} first body byte, with TCP of a whole TLS record."),
             ("last_byte_s", f"From the start to {name} last body byte."),
             ("limiter", f"What limited {name} download (`Limiter`); empty without a capture."),
@@ -157,7 +157,7 @@ def _of_side(data: Dataset, rows: Codes, read: Callable[[str], pa.ChunkedArray])
     def of_capture(name: str, kind: pa.DataType) -> pa.Array:
         return read(name).take(at).cast(kind) if name in data.kpi_units else pa.nulls(len(rows), kind)
 
-    handshake_s, answer_s = pc.if_else(is_quic, connect_s, tls_s), of_capture(costs.FIRST_BYTE_KPI, pa.float64())
+    handshake_s, answer_s = pc.if_else(is_quic, connect_s, tls_s), of_capture(costs.ANSWER_KPI, pa.float64())
     sides = (handshake_s, answer_s, first_byte_s, last_byte_s, of_capture("limiter", pa.string()))
     return dict(zip(SIDE_COLUMNS, sides, strict=True))
 

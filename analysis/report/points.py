@@ -15,7 +15,7 @@ import numpy as np
 
 from analysis.measures import tables, truth
 from analysis.measures.columns import Codes, Floats, Ints, Mask, Texts
-from analysis.measures.costs import FIRST_BYTE_KPI
+from analysis.measures.costs import ANSWER_KPI
 from analysis.measures.dataset import Dataset
 from analysis.measures.pairs import Samples, pair
 from analysis.measures.rows import BIN_EDGES, MINIMUM_PAIRS, SplitBy
@@ -80,7 +80,7 @@ def parts(dataset: Dataset) -> list[Floats]:
     """Duration of each of `PARTS` of each download [s]; NaN: unknown, or the download is not ok."""
     d = dataset.downloads
     shaken = np.where(d.transport.are(Transport.QUIC), dataset.kpi("connect_s"), dataset.kpi("tls_s"))
-    ends = [np.zeros(len(d)), shaken, dataset.kpi(FIRST_BYTE_KPI), d.last_byte_s]
+    ends = [np.zeros(len(d)), shaken, dataset.kpi(ANSWER_KPI), d.last_byte_s]
     is_ok = d.outcome.are(Outcome.OK)
     return [np.where(is_ok & (b > a), b - a, math.nan) for a, b in pairwise(ends)]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from analysis.measures.columns import Downloads, Ints, Mask, counts
-from analysis.measures.costs import FIRST_BYTE_KPI, THROUGHPUT_KPI
+from analysis.measures.costs import ANSWER_KPI, THROUGHPUT_KPI
 from analysis.measures.dataset import Dataset, Record
 from analysis.measures.limiters import limiter_of
 from analysis.measures.tables import frequent
@@ -196,11 +196,11 @@ def time_line(record: Record, longest: float) -> tuple[tuple[str, float, float, 
     thousandths of the page's longest time; title."""
     if longest <= 0:
         return ()
-    download = record.download
+    download, answer_s = record.download, record.number(ANSWER_KPI)
     ends = (
         ("connect", download.connect_s),
         ("tls", download.tls_s),
-        ("wait", record.number(FIRST_BYTE_KPI)),
+        ("wait", download.first_byte_s if answer_s is None else answer_s),
         ("transfer", download.last_byte_s),
     )
     parts = []

@@ -187,8 +187,8 @@ TABLE2_MEANINGS = {
     "starved": "Pairs of two different clients of which one waited for a CPU for more than 25 % of the transfer.",
     "handshake": "Median speed-up of the handshake (TCP with TLS, or QUIC), where TCP and QUIC are compared, "
     "of pairs whose downloads are both ok.",
-    "transfer": "Median speed-up of the time from the answer's first packet (`time_to_first_byte`) to the last body "
-    "byte; likewise.",
+    "transfer": "Median speed-up of the time from the answer's first packet (`time_to_answer`) to the last body "
+    "byte; of those whose captures have the answer.",
     "margin": "What the interval has to leave for `at_least_margin`: 1.02, or the noise floor's typical speed-up "
     "(or its inverse) if that is larger.",
     "median_low90": "Lower end of the 90 % interval of the median, which decides on `equivalent`.",

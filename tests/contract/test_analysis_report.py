@@ -210,12 +210,16 @@ def test_targets_are_limited_aloud(demo: Path) -> None:
 
 def test_time_line_is_the_parts_of_the_download() -> None:
     late = make_download(first_byte_s=0.11)  # its TLS record, not its first packet
-    parts = targets.time_line(Record(folder=0, download=late, kpis={"time_to_first_byte": 0.06}), 2.0)
+    parts = targets.time_line(Record(folder=0, download=late, kpis={"time_to_answer": 0.06}), 2.0)
     assert [kind for kind, *_ in parts] == ["connect", "tls", "wait", "transfer"]
     assert [start for _, start, *_ in parts] == pytest.approx([0, 10, 20, 30])
     assert sum(length for _, _, length, _ in parts) == pytest.approx(500)
-    parts = targets.time_line(Record(folder=0, download=make_download(configuration="quiche"), kpis={}), 1.0)
+    parts = targets.time_line(
+        Record(folder=0, download=make_download(configuration="quiche", first_byte_s=None), kpis={}), 1.0
+    )
     assert [kind for kind, *_ in parts] == ["connect", "transfer"]
+    parts = targets.time_line(Record(folder=0, download=late, kpis={}), 1.0)  # without a capture the client's
+    assert [(kind, start) for kind, start, *_ in parts][2:] == [("wait", 40), ("transfer", 110)]
     assert targets.time_line(Record(folder=0, download=late, kpis={}), 0.0) == ()
 
 

@@ -40,7 +40,7 @@ KPI_UNITS = {
     "rtt_mean": "ms",
     "rtt_min": "ms",
     "handshake_rtt": "ms",
-    "time_to_first_byte": "s",
+    "time_to_answer": "s",
     "retransmitted_bytes": "B",
     "retransmission_rate": "",
     "ce_packets": "packets",
@@ -107,7 +107,7 @@ def make_kpis(download: Download, **changes: float | None) -> dict[str, float | 
         "rtt_mean": None if quic else rtt,
         "rtt_min": None if quic else rtt * 0.98,
         "handshake_rtt": rtt,
-        "time_to_first_byte": download.first_byte_s,
+        "time_to_answer": download.first_byte_s,
         "retransmitted_bytes": None if quic else 2896.0,
         "retransmission_rate": None if quic else 0.003,
     }

@@ -203,7 +203,7 @@ def samples(
 
 
 def _durations(record: Record) -> dict[str, float]:
-    d, first = record.download, record.number("time_to_first_byte")
+    d, first = record.download, record.number("time_to_answer")
     shaken = d.connect_s if d.transport == "quic" else d.tls_s
     took = {"handshake": shaken, "transfer": None}
     if first is not None and d.last_byte_s is not None:

@@ -113,7 +113,7 @@ def points(data: Dataset) -> list[list[Any]]:
 def _parts(record: Record) -> list[float | None]:
     d = record.download
     shaken = d.connect_s if d.transport == Transport.QUIC else d.tls_s
-    ends = (0.0, shaken, record.number("time_to_first_byte"), d.last_byte_s)
+    ends = (0.0, shaken, record.number("time_to_answer"), d.last_byte_s)
     if d.outcome != Outcome.OK:
         return [None] * 3
     return [None if a is None or b is None or b <= a else b - a for a, b in pairwise(ends)]

@@ -313,6 +313,29 @@ def test_a_part_of_an_answer_tells_no_times() -> None:
         assert row.download.host_disturbance == HostDisturbance.CLIENT_LATE
 
 
+def test_the_server_s_handshake_is_no_answer() -> None:
+    """It is the largest one where the body is smaller than the certificates, and then the client seems late."""
+    flight = connection(
+        response_first_ns=int((START + 0.05) * 1e9), response_last_ns=int((START + 0.051) * 1e9), response_bytes=4000
+    )
+    small = download(body_bytes=1_200, tls_s=0.1)
+    (row,) = inspect_run([small], [flight])
+    assert row.kpis is not None and row.download.host_disturbance is None
+    assert {row.kpis[name] for name in ("transfer", "time_to_first_byte", "time_to_answer")} == {None}
+    other_clock = dataclasses.replace(small, started_at=START - HOUR)
+    assert proof.has_answer(other_clock, flight) and not proof.has_answer(other_clock, flight, clock_s=HOUR)
+
+
+def test_the_time_to_the_answer_is_by_the_client_s_clock() -> None:
+    """A client that was redirected to another host, or whose first address did not answer, began before this
+    connection."""
+    (row,) = inspect_run([download(started_at=START - 0.2, connect_s=0.2101, last_byte_s=1.2)], [connection()])
+    first, last = connection().response_first_ns, connection().response_last_ns
+    assert row.kpis is not None and first is not None and last is not None
+    assert row.kpis["time_to_answer"] == pytest.approx(first / 1e9 - START + 0.2, abs=1e-6)
+    assert row.kpis["time_to_first_byte"] == pytest.approx(row.kpis["time_to_answer"] - 0.2, abs=0.05)  # type: ignore[operator]
+
+
 @pytest.mark.parametrize("coding", ["gzip", "br", "identity", None])
 def test_a_body_that_came_compressed_is_longer_than_what_was_sent(coding: str | None) -> None:
     """wget2 (quirk `wget2`) offers compression, and counts what it has unpacked."""

@@ -76,7 +76,7 @@ def test_the_record_has_exactly_the_documented_fields(tmp_path: Path) -> None:
     path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 101) + record)
     (fields,) = upshift_native.ConnectionReader(path).next_batch() or []
     joined = {"body_bytes", "socket_drops", "client_cpu_share", "client_run_delay_share", "client_late_share"}
-    joined |= {"quic_client_lost", "quic_data_blocked", "quic_loss_episodes", "quic_window"}
+    joined |= {"client_start_ns", "quic_client_lost", "quic_data_blocked", "quic_loss_episodes", "quic_window"}
     assert set(fields) == set(Connection.__slots__) - joined
     assert set(fields["client"]) == set(fields["server"]) == set(Side.__slots__)
     assert fields["syn_ns"] == 1_000_002_000

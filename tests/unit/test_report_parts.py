@@ -112,10 +112,10 @@ def test_points_split_a_download_into_its_parts() -> None:
         make_download(configuration="ALL"),
     ]
     # Not the client's: TLS gave the first one whole records.
-    kpis = [{"time_to_first_byte": seconds} for seconds in (0.06, 0.06, 0.06, None)]
+    kpis = [{"time_to_answer": seconds} for seconds in (0.06, 0.06, 0.06, None)]
     downloads[0] = dataclasses.replace(downloads[0], first_byte_s=0.11)
     records = [Record(folder=0, download=d, kpis=row) for d, row in zip(downloads, kpis, strict=True)]
-    took = points.parts(of_records(records, kpi_units={"time_to_first_byte": "s"}))
+    took = points.parts(of_records(records, kpi_units={"time_to_answer": "s"}))
     expected = [(0.04, 0.02, 0.94), (0.02, 0.04, 0.94), (math.nan,) * 3, (0.04, math.nan, math.nan)]
     np.testing.assert_allclose(np.array(took).T, expected)
 
@@ -126,11 +126,15 @@ def test_the_transfer_of_table_2_begins_with_the_answer_s_first_packet() -> None
         make_download(first_byte_s=0.11, last_byte_s=0.36),
         make_download(configuration="quiche", last_byte_s=0.34),
     )
-    rows = [(tcp, {"time_to_first_byte": 0.06}), (quic, {"time_to_first_byte": 0.04})]
+    rows = [(tcp, {"time_to_answer": 0.06}), (quic, {"time_to_answer": 0.04})]
     records = [Record(folder=0, download=download, kpis=kpis) for download, kpis in rows]
-    made = costs.samples(of_records(records, kpi_units={"time_to_first_byte": "s"}), metric=Metric.TIME)
+    made = costs.samples(of_records(records, kpi_units={"time_to_answer": "s"}), metric=Metric.TIME)
     assert made.durations["transfer"].tolist() == pytest.approx([0.3, 0.3])
     assert made.durations["handshake"].tolist() == pytest.approx([0.04, 0.02])
+    # Of a folder that was inspected before this KPI was there.
+    records = [dataclasses.replace(record, kpis={"time_to_first_byte": 0.06}) for record in records]
+    made = costs.samples(of_records(records, kpi_units={"time_to_first_byte": "s"}), metric=Metric.TIME)
+    assert np.isnan(made.durations["transfer"]).all()
 
 
 def test_points_are_the_pairs_of_table_2(tmp_path: Path) -> None:

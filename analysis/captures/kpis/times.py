@@ -26,15 +26,22 @@ def handshake(connection: Connection) -> float | None:
 def time_to_first_byte(connection: Connection) -> float | None:
     """First SYN, or first Initial of QUIC, to the first packet with a body of the server's largest answer: the first
     with 1,000 bytes of payload or more, as session tickets, `SETTINGS` and a head may come before the server has the
-    body (of TCP its first packet, if none is as long). QUIC hides where an answer begins: it is the first such 1-RTT
-    datagram after the client's first 1-RTT packet, and after datagrams that came alone and are probes of a larger MTU
-    by their sizes.
+    body (of TCP its first packet, if none in its first 8 KiB is as long). QUIC hides where an answer begins: it is the
+    first such 1-RTT datagram after the client's first 1-RTT packet, and after datagrams that came alone and are probes
+    of a larger MTU by their sizes.
     """
     return seconds_between(connection.opened_ns, connection.response_first_ns)
 
 
+@kpi(unit="s", source=f"{_CAPTURE}, and the client's start")
+def time_to_answer(connection: Connection) -> float | None:
+    """Start of the client, by its own clock, to that packet, where Table 2's *transfer* begins. A client of TCP has its
+    first byte only with a whole TLS record. None unless a download is joined."""
+    return seconds_between(connection.client_start_ns, connection.response_first_ns)
+
+
 @kpi(unit="s", source=_CAPTURE)
 def transfer(connection: Connection) -> float | None:
-    """From there (`time_to_first_byte`) to the last data packet of that answer. QUIC datagrams of fewer than 100 bytes
-    carry acknowledgements, and do not count."""
+    """From that packet (`time_to_first_byte`) to the last data packet of its answer. QUIC datagrams of fewer than 100
+    bytes carry acknowledgements, and do not count."""
     return seconds_between(connection.response_first_ns, connection.response_last_ns)

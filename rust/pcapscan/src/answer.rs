@@ -5,6 +5,9 @@
 /// smaller, and may come before the server has the body.
 pub const BODY_BYTES: u32 = 1000;
 
+/// More than this in smaller segments of TCP is a body in small segments, of which two were merged, and no head.
+const MOST_HEAD_BYTES: u64 = 8192;
+
 /// Data of the server that answers a request: it begins after client data and a silence of the server.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Response {
@@ -22,6 +25,16 @@ pub struct Response {
     pub is_head: bool,
     /// The request's last packet, ns.
     pub request_ns: i64,
+}
+
+impl Response {
+    /// Whether a segment of TCP with so much new payload is its first one, or the first one that carries its body.
+    #[inline]
+    #[must_use]
+    pub fn is_begun_by(&self, new_bytes: u32) -> bool {
+        let is_body = self.is_head && new_bytes >= BODY_BYTES && self.bytes <= MOST_HEAD_BYTES;
+        self.first_ns == 0 || is_body
+    }
 }
 
 /// What a client sent before the server's first answer, TCP's handshake apart: its `ClientHello`.

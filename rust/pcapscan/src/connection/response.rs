@@ -72,8 +72,7 @@ impl Connection {
             }
             return;
         }
-        let is_body = self.response.is_head && new_bytes >= BODY_BYTES;
-        if self.last_client_data_ns.is_some() || self.response.first_ns == 0 || is_body {
+        if self.last_client_data_ns.is_some() || self.response.is_begun_by(new_bytes) {
             self.begin_response(new_bytes, now_ns);
         }
         if was_missing && !CLOSE_NOTIFY_BYTES.contains(&new_bytes) {
@@ -142,8 +141,7 @@ impl Connection {
                 };
             }
         }
-        let is_body = self.response.is_head && new_bytes >= BODY_BYTES;
-        if self.response.first_ns == 0 || is_body {
+        if self.response.is_begun_by(new_bytes) {
             self.response.first_ns = now_ns;
             self.response.first_bytes = self.response.bytes + u64::from(new_bytes);
             self.response.is_head = new_bytes < BODY_BYTES;
@@ -290,6 +288,12 @@ mod tests {
         }
         assert_eq!(path.answer(), (150, 159, 5360));
         assert_eq!(path.record().response_first_bytes, 536);
+        // Nor are two that were merged once the head is over.
+        for at in 160..170 {
+            path.data(at, false, 536);
+        }
+        path.data(170, false, 1072);
+        assert_eq!(path.answer(), (150, 170, 22 * 536));
     }
 
     #[test]
