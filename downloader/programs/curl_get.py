@@ -87,6 +87,7 @@ _SENTENCES = {
 
 _TLS = re.compile(rb"SSL connection using (\S+) / (\S+) / (\S+)")
 _NO_VERDICT = (0, 1)
+_WRONG_NAME = re.compile(r"SSL: .*(?:subject name|common name|cert name)")
 _TLS_CODE = re.compile(r"error:([0-9A-F]{8}):SSL routines:")
 _ERRNO = re.compile(r"\(errno (\d+)\)")
 _H2_CODE = re.compile(r"\berr(?:or)? (\d+)\b")
@@ -226,7 +227,11 @@ class _Download:
     def _on_socket(self, _purpose: int, address: tuple[int, int, int, Any]) -> socket.socket | int:
         family, kind, protocol, (host, *_) = address
         if self._socket is not None:  # it would ask five times more, on connections of their own
-            self.document.fail(Failure.CONNECTION_RESET, "the server left the request to another connection")
+            if self.over_udp and not self._shaken:  # only after a CONNECTION_REFUSED does libcurl try it again
+                detail = "the peer closed the connection: QUIC error 0x2"
+                self.document.fail(Failure.CONNECTION_REFUSED, detail, FailureCode.QUIC_TRANSPORT, 2)
+            else:
+                self.document.fail(Failure.CONNECTION_RESET, "the server left the request to another connection")
             return int(pycurl.SOCKET_BAD)
         try:
             check_address(host, self.document.options.allowed)
@@ -329,10 +334,16 @@ class _Download:
         if icmp is not None and (word := codes.of_network(None, icmp, over_tcp=False)) is not None:
             refused = word is FailureCode.ICMP_PORT
             return document.fail(Failure.CONNECTION_REFUSED if refused else Failure.NETWORK_UNREACHABLE, detail, word)
-        by_sentence = next((failure for words, failure in _SENTENCES.items() if words in said), None)
+        known = (failure for words, failure in _SENTENCES.items() if words in said)
+        # A port that closes after the handshake refuses nothing any more.
+        by_sentence = next((one for one in known if not (connected and one is Failure.CONNECTION_REFUSED)), None)
         failure = by_sentence or _CODES.get(code, Failure.UNKNOWN)
         if failure is Failure.CONNECTION_RESET and _TLS_CODE.search(text) is not None:
             failure = Failure.TLS_ERROR  # a record that is none, or an alert, after the handshake
+        if failure is Failure.TLS_CERTIFICATE and self.over_udp:  # libcurl's code for whatever fails in TLS's handshake
+            judged = self._easy.getinfo(pycurl.SSL_VERIFYRESULT) not in _NO_VERDICT
+            if not judged and _WRONG_NAME.search(said) is None:
+                return document.fail(Failure.TLS_ERROR, detail, FailureCode.ALERT)
         return document.fail(failure, detail, *self._second_word(failure, code, said))
 
     def _second_word(self, failure: Failure, code: int, said: str) -> codes.Coded:

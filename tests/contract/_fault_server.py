@@ -6,9 +6,11 @@ handshake and of QUIC's limits:
 
     silent   takes connections and datagrams, and says nothing
     closing  closes as soon as the client has spoken
+    refusing (QUIC) the same, with CONNECTION_REFUSED
     notify   (TCP) ends TLS's stream in its handshake, by close_notify
     alert    refuses the handshake by a TLS alert
     no_alpn  (QUIC) agrees on no protocol of the application
+    forged   (QUIC) signs its handshake with another key than its certificate's
     version  (QUIC) speaks a version of QUIC that nobody knows
     zero     (QUIC) answers like `answers`, but grants no stream and no byte
     credit   (QUIC) the same, until CREDIT_S after the first datagram
@@ -50,6 +52,8 @@ from h2.exceptions import ProtocolError
 BODY = bytes(range(256)) * 400  # 102,400 bytes
 BYTES = "/bytes/"
 """What follows in the path, in hexadecimal, is the answer: on the connection, or on HTTP/3's stream; then its end."""
+LATER = "/later"
+"""After those of HTTP/3: the end comes 0.2 s later, on its own."""
 ECHO = "/echo/"
 """A path that begins so is the answer's etag."""
 CREDIT_S = 0.3
@@ -78,6 +82,7 @@ ANSWERS: dict[str, tuple[str, Fields, bytes, bool]] = {
     "/long": (OK, (("content-length", "50000"),), BODY, True),
     "/negative-length": (OK, (("content-length", "-5"),), BODY, True),
     "/odd-length": (OK, (("content-length", "many"),), BODY, True),
+    "/huge-length": (OK, (("content-length", str((1 << 64) - 1)),), BODY, True),
     "/two-lengths": (OK, (("content-length", "5"), ("content-length", "6")), BODY, True),
     "/no-content": ("204", (), b"", True),
     "/partial": ("206", (("content-length", "5"),), BODY[:5], True),
@@ -348,8 +353,13 @@ class Http3(QuicConnectionProtocol):
             self.transmit()
             return
         if path.startswith(BYTES):
-            self._quic.send_stream_data(stream, bytes.fromhex(path.removeprefix(BYTES)), end_stream=True)
+            answer, later = bytes.fromhex(path.removeprefix(BYTES).removesuffix(LATER)), path.endswith(LATER)
+            self._quic.send_stream_data(stream, answer, end_stream=not later)
             self.transmit()
+            if later:
+                await asyncio.sleep(0.2)
+                self._quic.send_stream_data(stream, b"", end_stream=True)
+                self.transmit()
             return
         match path:
             case _ if path.startswith(ECHO):
@@ -418,18 +428,25 @@ class Http3(QuicConnectionProtocol):
 
 
 class Closing(QuicConnectionProtocol):
-    """Closes with INTERNAL_ERROR instead of a handshake, and repeats it (RFC 9000, 10.2.1)."""
+    """Closes with an error of QUIC, INTERNAL_ERROR, instead of a handshake, and repeats it (RFC 9000, 10.2.1)."""
 
+    error = 0x1
     farewell: tuple[bytes, ...] = ()
 
     def datagram_received(self, data, addr):
         if not self.farewell:
             now = asyncio.get_running_loop().time()
             self._quic.receive_datagram(data, addr, now=now)
-            self._quic.close(error_code=0x1, reason_phrase="not today")
+            self._quic.close(error_code=self.error, frame_type=0, reason_phrase="not today")
             self.farewell = tuple(packet for packet, _ in self._quic.datagrams_to_send(now))
         for packet in self.farewell:
             self._transport.sendto(packet, addr)
+
+
+class Refusing(Closing):
+    """The same with CONNECTION_REFUSED."""
+
+    error = 0x2
 
 
 class Zero(Http3):
@@ -517,10 +534,14 @@ async def main(certificate: str, key: str) -> None:
     old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
 
     async def quic(
-        port: int, protocol: type[QuicConnectionProtocol], alpn: list[str] | None = H3_ALPN, chain: str = certificate
+        port: int,
+        protocol: type[QuicConnectionProtocol],
+        alpn: list[str] | None = H3_ALPN,
+        chain: str = certificate,
+        key: str = key,
     ) -> None:
         configuration = QuicConfiguration(alpn_protocols=alpn, is_client=False)
-        configuration.load_cert_chain(chain, key if chain == certificate else chain)
+        configuration.load_cert_chain(chain, key)
         await serve("127.0.0.1", port, configuration=configuration, create_protocol=protocol)
 
     async def datagrams(port: int, protocol: type[asyncio.DatagramProtocol]) -> None:
@@ -531,7 +552,7 @@ async def main(certificate: str, key: str) -> None:
         chain = str(Path(certificate).with_name(f"{name}.pem"))  # with its key
         listener, ports[name] = pair()
         each(listener, tls(context(chain, chain)))
-        await quic(ports[name], Http3, chain=chain)
+        await quic(ports[name], Http3, chain=chain, key=chain)
     closed, ports["closed"] = socket.socket(), 0
     closed.bind(("127.0.0.1", 0))  # bound, so that nobody else takes it
     ports["closed"] = closed.getsockname()[1]
@@ -544,8 +565,10 @@ async def main(certificate: str, key: str) -> None:
         ("silent", hold, lambda port: datagrams(port, Silent)),
         ("notify", close_politely, lambda port: datagrams(port, Silent)),
         ("closing", close, lambda port: quic(port, Closing)),
+        ("refusing", hold, lambda port: quic(port, Refusing)),
         ("alert", alert, lambda port: quic(port, Http3, ["another"])),
         ("no_alpn", hold, lambda port: quic(port, Http3, None)),
+        ("forged", hold, lambda port: quic(port, Http3, key=str(Path(certificate).with_name("wrong_name.pem")))),
         ("version", hold, lambda port: datagrams(port, OtherVersion)),
         ("zero", hold, lambda port: quic(port, Zero)),
         ("credit", hold, lambda port: quic(port, Credit)),

@@ -153,6 +153,14 @@ ROWS = [
         Row(port=code.value, failure=Failure.TLS_CERTIFICATE, code=code)
         for code in sorted(FAILURE_CODES[Failure.TLS_CERTIFICATE])
     ),
+    Row(port="forged", failure=Failure.TLS_ERROR, code=FailureCode.ALERT, number=51, transports=QUIC_ONLY),
+    Row(
+        port="refusing",
+        failure=Failure.CONNECTION_REFUSED,
+        code=FailureCode.QUIC_TRANSPORT,
+        number=0x2,
+        transports=QUIC_ONLY,
+    ),
     Row(
         port="version",
         failure=Failure.PROTOCOL_ERROR,
@@ -219,6 +227,7 @@ ROWS = [
     Row(path="/forbidden", failure=Failure.HTTP_STATUS, status=403),
     Row(path="/negative-length", failure=Failure.PROTOCOL_ERROR, code=FailureCode.BAD_LENGTH),
     Row(path="/odd-length", failure=Failure.PROTOCOL_ERROR, code=FailureCode.BAD_LENGTH),
+    Row(path="/huge-length", failure=Failure.PROTOCOL_ERROR, code=FailureCode.BAD_LENGTH),
     Row(path="/two-lengths", failure=Failure.PROTOCOL_ERROR, code=FailureCode.BAD_LENGTH),
     # the body
     whole("/no-length"),
@@ -252,6 +261,7 @@ ROWS = [
     reset_in_body("/reset-no-error", body_bytes=5000, versions=("2", "3")),
     reset_in_body("/stateless-reset", body_bytes=5000, budget_s=SHORT_S, transports=QUIC_ONLY),
     frames("cut-data", f"{STATUS_200}0010aabb", H3_FRAME_ERROR),
+    frames("cut-data-later", f"{STATUS_200}0010aabb/later", H3_FRAME_ERROR),
     frames("cut-after-body", f"{STATUS_200}0002aabb2103", H3_FRAME_ERROR),
     frames("settings-after-body", f"{STATUS_200}0002aabb0400", H3_FRAME_UNEXPECTED),
     # the byte budget
@@ -266,13 +276,16 @@ _UNTOLD = (
 )
 _AS_RESET = "libcurl tells no reason of QUIC's, so that this counts as a reset"
 _CUT = "quiche takes a stream that ends inside a frame for one that ends"
+_CUT_LATER = "h3 sees the cut only where the frame's header, its bytes and the end come in one packet"
 OTHERWISE: Mapping[tuple[str, str], tuple[FailureCode | None, int | None, str]] = {
     **{
         ("curl-h3", row): (None, None, _UNTOLD)
         for row in ("switching", "garbage", "bad-status", "low-status", "negative-length", "odd-length", "two-lengths")
     },
+    ("curl-h3", "huge-length"): (None, None, _UNTOLD),
     **{("curl-h3", row.name): (None, None, _UNTOLD) for row in ROWS if row.path.startswith("/bytes/") and row.failure},
     ("curl-h3", "alert"): (FailureCode.IN_HANDSHAKE, None, _AS_RESET),
+    ("curl-h3", "forged"): (FailureCode.ALERT, None, "libcurl does not tell which alert it sent"),
     ("curl-h3", "version"): (FailureCode.IN_HANDSHAKE, None, _AS_RESET),
     ("curl-h3", "stream-limit"): (FailureCode.BEFORE_HEADERS, None, _AS_RESET),
     ("curl-h2", "long"): (FailureCode.H2_CODE, None, "nghttp2 takes the length for a rule of framing"),
@@ -289,11 +302,12 @@ OTHERWISE: Mapping[tuple[str, str], tuple[FailureCode | None, int | None, str]] 
 
 
 UNNOTICED = {
-    **{("quiche", row): _CUT for row in ("cut-data", "cut-after-body")},
+    **{("quiche", row): _CUT for row in ("cut-data", "cut-data-later", "cut-after-body")},
+    ("quinn", "cut-data-later"): _CUT_LATER,
     **{(client, "reset-no-error"): "libcurl takes NO_ERROR for the stream's end" for client in ("curl-h2", "curl-h3")},
     ("curl-h3", "no_alpn"): "libcurl speaks HTTP/3 whether or not the server agreed on it",
 }
-"""(client, row) -> why the download may be whole to it. quiche sees the second if our end was acknowledged before."""
+"""(client, row) -> why the download may be whole to it. quiche sees cut-after-body if our end was acknowledged."""
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,9 @@ import pytest
 import requests
 
 from core.domain import Failure, FailureCode
-from downloader.programs import requests_get
+from downloader.programs import curl_get, requests_get
 from downloader.programs.codes import Icmp, hear_icmp, of_os_error
+from downloader.programs.common import Document, Options
 from downloader.programs.kernel import first_packet_at, note_first_packet
 
 
@@ -66,3 +67,67 @@ def test_a_reset_that_comes_before_the_address_was_asked_for_is_one() -> None:
     error = requests.exceptions.ConnectionError(OSError(ENOTCONN, os.strerror(ENOTCONN)))
     document: Any = SimpleNamespace(values={"connect_s": 0.1, "body_bytes": 0, "content_length": None})
     assert requests_get.classify(error, document)[0] is Failure.CONNECTION_RESET
+
+
+def over_quic(*said: str) -> curl_get._Download:
+    """A download by curl-h3 during its handshake, and what libcurl has said."""
+    options = Options(
+        url="https://a.tests.invalid/",
+        host="a.tests.invalid",
+        path="/",
+        address="127.0.0.1",
+        port=443,
+        ca="",
+        budget_s=1.0,
+        max_bytes=None,
+        expected_bytes=0,
+        user_agent="",
+        allowed=(),
+    )
+    download = curl_get._Download(Document("curl-h3", "pycurl", options), "3", post_quantum=False, receive_buffer=0)
+    download._said += said
+    return download
+
+
+def words(download: curl_get._Download) -> tuple[Any, ...]:
+    return tuple(download.document.values[name] for name in ("failure", "failure_code", "failure_number"))
+
+
+def test_a_port_that_closes_in_mid_body_over_quic_is_a_reset() -> None:
+    text = "QUIC: recvmmsg() unexpectedly returned -1 (errno=111; Connection refused)"
+    download = over_quic(text)
+    download.document.values |= {"connect_s": 0.1, "http_status": 200, "body_bytes": 5000, "content_length": 102_400}
+    download._take_result(56, text)
+    assert words(download) == (Failure.CONNECTION_RESET, None, None), "in_body is what the caller adds"
+    before = over_quic()
+    before._take_result(7, "QUIC: connection to 127.0.0.1 port 443 refused")
+    assert words(before)[0] is Failure.CONNECTION_REFUSED
+
+
+def test_a_second_connection_of_curl_is_after_a_refusal_if_the_handshake_was_not_complete() -> None:
+    address = (socket.AF_INET, socket.SOCK_DGRAM, 0, ("127.0.0.1", 443))
+    with socket.socket(type=socket.SOCK_DGRAM) as first:
+        refused, left = over_quic(), over_quic()
+        refused._socket = left._socket = first
+        left._shaken = True
+        refused._on_socket(0, address)
+        left._on_socket(0, address)
+    assert words(refused) == (Failure.CONNECTION_REFUSED, FailureCode.QUIC_TRANSPORT, 2)
+    assert words(left) == (Failure.CONNECTION_RESET, None, None)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("SSL: no alternative certificate subject name matches target hostname 'a.tests.invalid'\n", True),
+        ("SSL: certificate subject name 'b' does not match target hostname 'a.tests.invalid'\n", True),
+        ("SSL: unable to obtain common name from peer certificate\n", True),
+        ("  Trying 127.0.0.1:443...\n", False),
+    ],
+)
+def test_curl_over_quic_says_of_a_name_when_it_is_wrong(sentence: str, expected: bool) -> None:
+    text = "Failed to connect to a.tests.invalid:443 after 5 ms: SSL peer certificate or SSH remote key was not OK"
+    download = over_quic(sentence, f"{text}\n", "closing connection #1\n")
+    download._take_result(60, text)
+    wrong_name = (Failure.TLS_CERTIFICATE, FailureCode.WRONG_NAME, None)
+    assert words(download) == (wrong_name if expected else (Failure.TLS_ERROR, FailureCode.ALERT, None))

@@ -204,14 +204,14 @@ impl Response {
     }
 }
 
-/// The announced length. One that is not a number, or two that differ, break the message's framing (RFC 9110, section
-/// 8.6; RFC 9114, section 4.1.2).
+/// The announced length. One that is not a number (of at most 18 digits, as with every client), or two that differ,
+/// break the message's framing (RFC 9110, section 8.6; RFC 9114, section 4.1.2).
 fn content_length(fields: &[Field<'_>]) -> Result<Option<u64>, Verdict> {
     let mut announced = None;
     for (_, value) in fields.iter().filter(|(name, _)| *name == b"content-length") {
         let length = std::str::from_utf8(value)
             .ok()
-            .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
+            .filter(|text| text.len() < 19 && text.bytes().all(|byte| byte.is_ascii_digit()))
             .and_then(|text| text.parse().ok())
             .ok_or_else(|| {
                 protocol_error("content-length is not a number", FailureCode::BadLength)
@@ -330,6 +330,9 @@ mod tests {
             (&[""], false),
             (&["5, 5"], false),
             (&["99999999999999999999"], false),
+            (&["18446744073709551615"], false),
+            (&["4611686018427387904"], false),
+            (&["999999999999999999"], true),
             (&["5", "6"], false),
             (&["5", "5"], true),
         ] {
