@@ -33,7 +33,8 @@ class Mapped:
     organisation: Organisation | None
     rule: Rule
     rival_asns: tuple[int, ...]
-    """Other origins of the prefix that belong to another organisation: a real MOAS, not a company's second AS."""
+    """Other origins of the prefix that are known to belong to another organisation: a real MOAS, not a company's second
+    AS."""
 
     @property
     def asn(self) -> int | None:
@@ -61,11 +62,10 @@ class Mapper:
     def _judge(self, address: str, origin: Origin | None) -> Mapped:
         asn = origin.asn if origin else None
         organisation = self.organisations.get(asn)
-        own_id = organisation.org_id if organisation else None
         rivals = []
         for other in origin.votes if origin else ():
             holder = self.organisations.get(other)
-            if other != asn and (holder is None or holder.org_id != own_id):
+            if organisation and holder and holder.org_id != organisation.org_id:
                 rivals.append(other)
         return Mapped(
             address=address,
@@ -118,7 +118,8 @@ def sentences(mapped: Mapped) -> list[str]:
     lines.append(f"announced as  {', '.join(announced)} peers (dissent {origin.dissent:.1%})")
     if origin.moas:
         rivals = ", ".join(f"AS{asn}" for asn in mapped.rival_asns)
-        lines.append(f"MOAS          {'of other organisations: ' + rivals if rivals else 'all of one organisation'}")
+        who = f"other organisations: {rivals}" if rivals else "no other organisation that is known"
+        lines.append(f"MOAS          of {who}")
     return lines
 
 

@@ -89,6 +89,8 @@ class DomainVisit:
     """Host -> why it cannot be used in this visit, None if it is pinned."""
     _robots: dict[str, Robots] = field(default_factory=dict)
     _probed: set[str] = field(default_factory=set)
+    _asked: int = 0
+    """Files for which a server was asked, or a host looked up."""
     _best: LargeFile | None = None
     _trouble: Counter[str] = field(default_factory=Counter)
 
@@ -129,20 +131,22 @@ class DomainVisit:
         pages = 0
         while queue and pages < self.limits.pages and self._best is None:
             url, depth = queue.popleft()
-            pages += 1
+            is_start, before = url == self.start, self._spent()
             try:
                 url, ask, reply = await self._follow(url, RequestPurpose.PAGE)
             except RefusedError as error:
-                if pages == 1 or self._ends(error):
+                if is_start or self._ends(error):
                     raise
                 self._trouble[error.cause] += 1
                 continue
+            finally:
+                pages += self._spent() != before
             if reply.status != 200:
-                if pages == 1:
+                if is_start:
                     raise RefusedError(CrawlOutcome.HTTP_STATUS, str(reply.status))
                 self._trouble[f"status {reply.status}"] += 1
                 continue
-            if pages == 1:
+            if is_start:
                 self._result.alt_svc = reply.headers.get("alt-svc", "")[:MAX_ALT_SVC] or None
             seen.add(url)
             if not ask.html:
@@ -157,6 +161,11 @@ class DomainVisit:
                     if link not in seen and len(seen) < 10 * self.limits.pages and self._fault(link) is None:
                         seen.add(link)
                         queue.append((link, depth + 1))
+
+    def _spent(self) -> tuple[int, int]:
+        """Requests and hosts that were looked up, so far: a file or a page without either is known to be elsewhere, or
+        to be disallowed, and does not count."""
+        return self._result.requests, len(self._hosts)
 
     def _ends(self, error: RefusedError) -> bool:
         """Whether the visit makes no further request: the server wants fewer, or the domain has opted out meanwhile.
@@ -349,9 +358,10 @@ class DomainVisit:
 
     async def _probe(self, url: str, depth: int) -> None:
         """Finds a file's size: by HEAD, or, if the response has no length, by a GET that is stopped early."""
-        if url in self._probed or len(self._probed) >= self.limits.probes or self._fault(url) is not None:
+        if url in self._probed or self._asked >= self.limits.probes or self._fault(url) is not None:
             return
         self._probed.add(url)
+        before = self._spent()
         try:
             final, ask, reply = await self._follow(url, RequestPurpose.HEAD)
             if reply.status in (200, 204) and (ask.length or ask.encoded):
@@ -364,6 +374,8 @@ class DomainVisit:
             if self._ends(error):
                 raise
             self._trouble[error.cause] += 1
+        finally:
+            self._asked += self._spent() != before
 
     def _weigh(self, url: str, ask: CrawlRequest, depth: int) -> None:
         """Takes a file as the result if it is the largest so far, and within bounds."""

@@ -13,6 +13,7 @@ from core.outreach.blocks import BlockLists
 from core.outreach.dns import Answer, ResolveError, Resolver
 from core.outreach.pace import Lanes, TokenBucket
 from core.reach import check_public
+from core.untrusted import is_address
 from survey.lookups import Lookups
 from survey.subjects import Subject
 
@@ -63,14 +64,17 @@ class Access:
             raise NotAskedError(ADDRESS_REFUSED, refusal)
 
     async def address(self, subject: Subject) -> tuple[str, tuple[str, ...]]:
-        """The address to contact, as `choose` says, and CNAMEs. Raises NotAskedError if there is none."""
-        self.admit(subject.domain)
+        """The address of its host to contact, as `choose` says, and CNAMEs. Raises NotAskedError if there is none."""
+        for name in subject.names:
+            self.admit(name, subject.host if is_address(subject.host) else None)
+        if is_address(subject.host):
+            return subject.host, ()
         await self.names.turn()
         try:
-            answer = await self.resolver.addresses(subject.domain, ipv6=self.ipv6)
+            answer = await self.resolver.addresses(subject.host, ipv6=self.ipv6)
         except ResolveError as error:
             raise NotAskedError(str(error.cause), error.detail) from None
-        return self.choose(answer, subject.server_ip, subject.domain), answer.chain
+        return self.choose(answer, subject.server_ip, *subject.names), answer.chain
 
     def choose(self, answer: Answer, crawled: str | None, *names: str) -> str:
         """The address to contact: of those that may be, the crawl's if DNS still returns it, else the first one.

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from core.files import targets
 from core.outreach.lists import RowFault, TopList, in_shard
@@ -27,9 +28,31 @@ class Subject:
     alt_svc: str | None = None
     """The Alt-Svc header that the crawl saw (RFC 7838), empty if there was none; None if it was not crawled."""
     url: str | None = None
-    """An object of the domain, for surveys that request one."""
+    """The target's URL, or an object of the domain."""
     mime_type: str | None = None
     """Its type, if the list has one. A domain is surveyed once per type."""
+
+    @property
+    def host(self) -> str:
+        """The host of its URL; without one, or one that is not valid, the domain."""
+        try:
+            return (urlsplit(self.url or "").hostname or "").rstrip(".") or self.domain
+        except ValueError:
+            return self.domain
+
+    @property
+    def origin(self) -> str:
+        """Its host, with the port of its URL if that is another one than 443."""
+        try:
+            port = urlsplit(self.url or "").port
+        except ValueError:
+            port = None
+        return self.host if port in (None, 443) else f"{self.host}:{port}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What may be blocked: the domain, and its host if that is another."""
+        return tuple(dict.fromkeys((self.domain, self.host)))
 
     @property
     def key(self) -> str:
@@ -63,7 +86,7 @@ class Source(ABC):
     def __iter__(self) -> Iterator[Subject]: ...
 
 
-_KNOWN = ("domain", "rank", "server_ip", "alt_svc")
+_KNOWN = ("domain", "rank", "server_ip", "alt_svc", "url")
 
 
 class Subjects(Source):
@@ -73,17 +96,13 @@ class Subjects(Source):
         path: the file.
         limit: most subjects (of this shard).
         shard: (number from 1, of how many), by hash of the domain.
-        urls: whether subjects of targets have their URL.
 
     Raises:
         UsageError: the file is missing; during iteration: a broken file, with the line.
     """
 
-    def __init__(
-        self, path: Path, *, limit: int | None = None, shard: tuple[int, int] = (1, 1), urls: bool = False
-    ) -> None:
+    def __init__(self, path: Path, *, limit: int | None = None, shard: tuple[int, int] = (1, 1)) -> None:
         super().__init__(path, limit=limit, shard=shard)
-        self._known = (*_KNOWN, "url") if urls else _KNOWN
         self.is_targets = targets.is_table(path)
 
     def __iter__(self) -> Iterator[Subject]:
@@ -111,7 +130,7 @@ class Subjects(Source):
         rows = partial(targets.values, self.path)
         is_timed = any(row["crawled_at"] is not None for row in rows(("domain", "crawled_at")))
         is_read = not is_timed and any(row["alt_svc"] for row in rows(("domain", "alt_svc")))
-        for row in rows((*self._known, "crawled_at")):
+        for row in rows((*_KNOWN, "crawled_at")):
             crawled_at = row.pop("crawled_at")
             if is_read or crawled_at is not None:
                 row["alt_svc"] = row["alt_svc"] or ""

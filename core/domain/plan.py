@@ -116,7 +116,7 @@ class Target:
     server_ip: str | None = None
     """The server address at the time of the crawl; a campaign resolves the name again."""
     depth: int | None = None
-    """Number of links from the start page to the file."""
+    """Number of links from the start page to the page that names the file; 0: the start page itself."""
     crawled_at: float | None = None
     """When the crawl of the domain ended."""
     alt_svc: str | None = None
@@ -132,7 +132,7 @@ class Target:
     rule: str | None = None
     """Which rule chose the provider: seed, sibling, excluded, none."""
     rival_asns: str | None = None
-    """Origin AS numbers of the prefix that belong to other organisations, separated by spaces."""
+    """Origin AS numbers of the prefix that are known to belong to other organisations, separated by spaces."""
     dissent: float | None = None
     """Share of the route collectors' peers that see another origin AS, from 0 to 1."""
     cname_provider: str | None = None

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urljoin
 
-from core.untrusted import is_address
 from survey.access import Access, NotAskedError
 from survey.iw.pacing import UNPACED_SEGMENTS, Flight, Pace, judge
 from survey.iw.record import IwRecord, arrivals_text, windows_text
@@ -131,7 +130,7 @@ class IwVisitor:
         record.mime_type, record.vantage, record.vantage_fit = subject.mime_type, self.vantage, self.vantage_fit
         wanted = self._wanted(subject)
         record.scheme, record.url = wanted.scheme.name.lower(), wanted.url
-        record.server_ip, chain = await self._address(subject, wanted)
+        record.server_ip, chain = await self.access.address(subject)
         record.cname_chain = " ".join(chain) or None
         record.cdn = self.names.of(wanted.host, chain)
         session = _Session(visitor=self, record=record, address=record.server_ip)
@@ -161,13 +160,6 @@ class IwVisitor:
             except ValueError as error:
                 raise NotAskedError(URL_REFUSED, str(error)) from None
         return Wanted(scheme=self.scheme, host=subject.domain, port=PORTS[self.scheme], path=self.path)
-
-    async def _address(self, subject: Subject, wanted: Wanted) -> tuple[str, tuple[str, ...]]:
-        self.access.admit(subject.domain)
-        if is_address(wanted.host):
-            self.access.admit(wanted.host, wanted.host)
-            return wanted.host, ()
-        return await self.access.address(replace(subject, domain=wanted.host))
 
     def _note(self, record: IwRecord, votes: dict[int, Vote]) -> None:
         record.windows = windows_text(votes)

@@ -83,8 +83,11 @@ class QuicRecord:
     endpoints: int = 0
     """Tried."""
 
+    origin: str | None = None
+    """Whose HTTP/3 was asked for: the host of the target's URL, with its port if that is not 443, which alone is asked;
+    without a URL, the domain."""
     host: str | None = None
-    """Name of the endpoint: the domain, or an alternative name from its offer."""
+    """Name of the endpoint: that host, or an alternative name from its offer."""
     port: int | None = None
     """UDP port of the endpoint."""
     source: str | None = None

@@ -82,9 +82,11 @@ class QuicVisitor:
 
     async def visit(self, subject: Subject, record: QuicRecord) -> QuicRecord:
         """One domain's record. Always returns one."""
+        record.origin = subject.origin
         await self.access.names.turn()
         try:
-            self.access.admit(subject.domain)
+            for name in subject.names:
+                self.access.admit(name)
         except NotAskedError as error:
             record.cause, record.detail = QuicCause(error.failure), error.detail
             return record
@@ -99,7 +101,7 @@ class QuicVisitor:
         """Endpoints that offer HTTP/3. Writes the offers into the record, and the cause if there are none."""
         by_record: list[Candidate] = []
         try:
-            services = await self.resolver.services(subject.domain)
+            services = await self.resolver.services(subject.host)
             by_record = candidates.of_services(services)
             record.https_record_h3 = bool(by_record)
             record.https_record_alpn = ",".join(dict.fromkeys(p for s in services for p in s.alpn)) or None
@@ -108,11 +110,11 @@ class QuicVisitor:
         by_header: list[Candidate] = []
         if subject.alt_svc is not None:
             offer = candidates.parse_alt_svc(subject.alt_svc)
-            by_header = candidates.of_alt_svc(subject.domain, offer)
+            by_header = candidates.of_alt_svc(subject.host, offer)
             record.alt_svc_h3 = bool(by_header)
             record.alt_svc_protocols = ",".join(dict.fromkeys(a.protocol for a in offer.alternatives)) or None
             record.alt_svc_broken = offer.broken
-        return candidates.chosen(subject.domain, by_record, by_header, guess=self.everything)
+        return candidates.chosen(subject.host, by_record, by_header, guess=self.everything)
 
     async def _try(self, subject: Subject, endpoint: Candidate, offered: QuicRecord) -> QuicRecord:
         """One endpoint's record, with what was offered copied into it."""
@@ -123,7 +125,7 @@ class QuicVisitor:
             hints = [hint for hint in endpoint.hints if (":" in hint) == (":" in address)]
             if hints:
                 record.hints_differ = address not in hints
-            answer, unpadded = await self._negotiate((subject.domain, endpoint.host), address, endpoint.port)
+            answer, unpadded = await self._negotiate((*subject.names, endpoint.host), address, endpoint.port)
             _take_answer(record, answer, unpadded)
             await self._settle(subject, endpoint, address, answer, record)
         except ResolveError as error:
@@ -145,10 +147,10 @@ class QuicVisitor:
             return endpoint.host
         await self.access.names.turn()
         answer = await self.resolver.addresses(endpoint.host, ipv6=self.access.ipv6)
-        return self.access.choose(answer, subject.server_ip, subject.domain, endpoint.host)
+        return self.access.choose(answer, subject.server_ip, *subject.names, endpoint.host)
 
     async def _negotiate(
-        self, names: tuple[str, str], address: str, port: int
+        self, names: tuple[str, ...], address: str, port: int
     ) -> tuple[NegotiationAnswer, bool | None]:
         """The endpoint's answer to a forced negotiation; domains with the same endpoint share it.
 
@@ -169,11 +171,11 @@ class QuicVisitor:
                 if self._answers.get(key) is task:
                     del self._answers[key]
 
-    def _turn(self, names: tuple[str, str], address: str) -> AbstractAsyncContextManager[None]:
+    def _turn(self, names: tuple[str, ...], address: str) -> AbstractAsyncContextManager[None]:
         """Holds the limits of an address for one probe, but no place: a silent server would have it for nothing."""
         return self.access.turn(*names, address=address, place=nullcontext())
 
-    async def _ask(self, names: tuple[str, str], address: str, port: int) -> tuple[NegotiationAnswer, bool | None]:
+    async def _ask(self, names: tuple[str, ...], address: str, port: int) -> tuple[NegotiationAnswer, bool | None]:
         answer = NegotiationAnswer(kind=NegotiationKind.SILENT, probes=0)
         for _ in range(self.probes):
             async with self._turn(names, address):
@@ -212,7 +214,7 @@ class QuicVisitor:
         request = ExchangeRequest(
             address=address,
             port=endpoint.port,
-            server_name=subject.domain,
+            server_name=subject.host,
             versions=versions,
             user_agent=self.user_agent,
             ca_file=self.ca_file,
@@ -220,7 +222,7 @@ class QuicVisitor:
         )
         # A silent server costs little processor time, and would occupy a slot for the whole time-out.
         place = nullcontext() if answer.kind is NegotiationKind.SILENT else self.handshakes
-        async with self.access.turn(subject.domain, endpoint.host, address=address, place=place):
+        async with self.access.turn(*subject.names, endpoint.host, address=address, place=place):
             finding = await exchange(request)
         record.cause, record.detail = verdict(answer, finding)
         _take_finding(record, finding)

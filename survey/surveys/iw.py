@@ -117,7 +117,7 @@ def _subjects(options: SurveyOptions, settings: IwSettings) -> Source:
         raise UsageError("there is no INPUT", remedy="give a list or targets, or --prefixes")
     if is_archive(options.source):
         return Archive(options.source, limit=options.limit, shard=shard)
-    return Subjects(options.source, limit=options.limit, shard=shard, urls=True)
+    return Subjects(options.source, limit=options.limit, shard=shard)
 
 
 def _visits(context: Context) -> AbstractAsyncContextManager[Visit]:

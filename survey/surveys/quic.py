@@ -58,7 +58,8 @@ def supports(record: QuicRecord) -> bool | None:
         return None
     if record.cause == QuicCause.HTTP_ERROR and record.http_status != _MISDIRECTED:
         return None
-    if record.host not in (None, record.domain):
+    origin = record.origin or record.domain
+    if record.host not in (None, origin) or origin.rpartition(":")[2].isdecimal():
         return None
     return record.cause == QuicCause.OK and record.port in (None, HTTPS_PORT)
 

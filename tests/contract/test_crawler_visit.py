@@ -852,6 +852,46 @@ def test_only_a_host_s_own_delay_is_in_the_budget() -> None:
     assert (result.outcome, result.requests) == ("time_budget", 1)
 
 
+IMAGES = "".join(f'<img src="https://static.a-site.com/{number}.jpg">' for number in range(40))
+LINKS = "".join(f'<a href="https://shop.a-site.com/{number}/"></a>' for number in range(7))
+
+
+@pytest.mark.parametrize(
+    ("start", "found", "requests"),
+    [
+        (f'{IMAGES}<img src="/own.jpg">', "/own.jpg", 3),
+        (f'{LINKS}<a href="/downloads">', "/big.zip", 4),
+        ("".join(f'<img src="https://s{number}.a-site.com/x.jpg">' for number in range(60)), None, 2),
+    ],
+    ids=["files", "pages", "hosts"],
+)
+def test_what_is_known_to_be_elsewhere_costs_no_file_and_no_page(start: str, found: str | None, requests: int) -> None:
+    """Each host that has to be looked up does."""
+    names: list[str] = []
+
+    class World:
+        async def addresses(self, host: str) -> Answer:
+            names.append(host)
+            return Answer(addresses=("127.0.0.1" if host == "a-site.com" else "127.0.0.2",), chain=())
+
+        async def fetch(self, ask: CrawlRequest) -> CrawlReply:
+            path = urlsplit(ask.url).path
+            pages = {"/": start, "/downloads": '<a href="/big.zip"></a>'}
+            ask.html, ask.length = path in pages, 5_000_000
+            status = 404 if path == "/robots.txt" else 200
+            body = pages.get(path, "").encode()
+            return CrawlReply(status=status, headers={}, body=body, address="127.0.0.1", stopped=False)
+
+    fake: Any = World()
+    visit = DomainVisit(
+        domain="a-site.com", limits=CrawlLimits(), fetch=fake.fetch, resolver=fake, pins=Pins(None),
+        blocks=BlockLists([]), pace=Throttle(1_000.0, 1),
+    )  # fmt: skip
+    result = asyncio.run(visit.run())
+    assert (result.url, result.requests) == (found and f"https://a-site.com{found}", requests)
+    assert len(names) <= 1 + CrawlLimits().probes
+
+
 def test_a_scheme_s_own_port_may_be_written() -> None:
     nothing: Any = None
     visit = DomainVisit(

@@ -80,12 +80,17 @@ def test_explain_says_prefix_origin_organisation_rule_and_dissent(inputs: list[s
     assert facts["dissent"] == pytest.approx(1 / 3, abs=1e-3)
     text = run("explain", "2001:db8::1", *inputs)
     assert "AS15169 is a seed" in text
-    assert "all of one organisation" in text
+    assert "of no other organisation that is known" in text
     assert "same organisation as seed AS15169" in run("explain", "8.8.8.8", *inputs)
     assert "only AS_SETs" in run("explain", "10.9.1.1", *inputs)
     assert "no matching prefix in the table" in run("explain", "192.0.2.1", *inputs)
     with pytest.raises(UsageError, match="'nonsense' is not a valid IP address"):
         run("explain", "nonsense", *inputs)
+
+
+def test_who_is_unknown_is_no_other_organisation(inputs: list[str]) -> None:
+    facts = json.loads(run("explain", "9.1.2.3", *inputs[:2], "--json"))
+    assert (facts["moas"], facts["organisation"], facts["rival_asns"]) == (True, None, [])
 
 
 def test_targets_get_their_columns(tmp_path: Path, inputs: list[str]) -> None:

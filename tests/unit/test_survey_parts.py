@@ -89,6 +89,28 @@ def test_subjects_that_cannot_be_had(tmp_path: Path) -> None:
         list(Subjects(downloads))
 
 
+@pytest.mark.parametrize(
+    ("url", "host", "origin"),
+    [
+        (None, "a.example", "a.example"),
+        ("https://www.a.example/f", "www.a.example", "www.a.example"),
+        ("https://A.example.:443/f", "a.example", "a.example"),
+        ("https://cdn.example:8443/f", "cdn.example", "cdn.example:8443"),
+        ("https://[x/f", "a.example", "a.example"),
+        ("https://a.example:x/f", "a.example", "a.example"),
+    ],
+)
+def test_a_target_is_asked_at_the_host_of_its_url(url: str | None, host: str, origin: str) -> None:
+    subject = Subject(domain="a.example", url=url)
+    assert (subject.host, subject.origin) == (host, origin)
+    assert set(subject.names) == {"a.example", host}
+
+
+def test_surveys_have_the_urls_of_targets(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("domain,url\na.example,https://www.a.example/f\n")
+    assert [subject.host for subject in Subjects(tmp_path / "t.csv")] == ["www.a.example"]
+
+
 def test_a_record_has_the_time_when_its_visit_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     time_now = 1000.0
 

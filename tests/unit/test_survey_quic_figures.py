@@ -427,6 +427,11 @@ def test_what_targets_learn() -> None:
     domain = _record(QuicCause.OK).domain
     assert supports(_record(QuicCause.OK, host=domain, port=443)) is True
     assert supports(_record(QuicCause.OK, host=domain, port=8443)) is False
+    www = f"www.{domain}"
+    for host, port, says in ((www, 443, True), (www, 8443, False), (domain, 443, None)):
+        assert supports(_record(QuicCause.OK, origin=www, host=host, port=port)) is says
+    for cause in QuicCause:  # port 443 says nothing of another one
+        assert supports(_record(cause, origin=f"{www}:8443", host=www, port=443, alt_svc_h3=False)) is None
     for cause, port in itertools.product(QuicCause, (443, 8443)):
         assert supports(_record(cause, host="alt.example", port=port)) is None
     assert {supports(_record(cause)) for cause in NOT_ASKED} == {None}
