@@ -277,6 +277,9 @@ def link_together(folders: Sequence[Path], out: Path) -> None:
     """
     homes: dict[str, Path] = {}
     digests: dict[str | None, Path] = {}
+    if any(out.glob("vantage/*/journal.sqlite")):
+        with open_journals(out) as there:
+            digests = {journal.meta("plan_hash"): out for journal in there.values()}
     for folder in folders:
         with open_journals(folder) as journals:
             for name, journal in journals.items():
@@ -302,6 +305,6 @@ def link_together(folders: Sequence[Path], out: Path) -> None:
         if not os.path.lexists(link):
             link.symlink_to(os.path.relpath(home.resolve(), link.parent.resolve()))
     for name in _COPIED:
-        if (source := folders[0] / name).exists() and not (out / name).exists():
-            (out / name).parent.mkdir(exist_ok=True)
-            shutil.copyfile(source, out / name)
+        if (source := folders[0] / name).exists():
+            with disk.whole_file(out / name) as part:
+                shutil.copyfile(source, part)

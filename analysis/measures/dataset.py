@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +18,15 @@ import pyarrow.types as pt
 from analysis.measures.columns import Codes, Downloads, Floats, Mask, Texts, release_memory
 from analysis.measures.folders import DOWNLOADS, Design, Folder, check, read_design, read_folder
 from analysis.measures.reader import COLUMNS, Names, Reader
-from core.domain import Download, Outcome, Superseded
+from core.domain import Download, Outcome, Superseded, Transport
 from core.errors import PlaceError, UsageError
 from core.files import disk, schemas, store
 from core.files.schemas import build
 from core.system import this_host
 
 Value = float | int | str | bool | None
+
+Item = TypeVar("Item")
 
 MOST_RECORDS = 500_000
 """Most downloads that become objects of 10 kB each: quirks change single ones, and a paper's tables are made with them.
@@ -66,6 +69,9 @@ class Record:
         return None
 
 
+Identity = tuple[int, int, int]
+"""Inode, size [B] and time of change [ns] of a file."""
+
 Source = Callable[[Sequence[str]], Iterator["pa.RecordBatch"]]
 """(names of columns) -> batches of a folder's downloads with these columns; columns that it lacks are empty."""
 
@@ -85,6 +91,8 @@ class Dataset:
     """The configurations and comparisons."""
     notes: tuple[str, ...]
     """Sentences about what is missing, to be printed."""
+    counted: tuple[Identity, ...] = ()
+    """The file of each folder, whose rows are known by their indices."""
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Any column of `downloads`, an element per download, which is empty where a folder lacks the column."""
@@ -147,11 +155,14 @@ class Dataset:
         # Folders follow each other, so each begins with the first row of its number.
         ends = np.cumsum(np.bincount(d.runs.folder[d.run], minlength=len(self.folders)))
         parts = np.split(rows, np.searchsorted(rows, ends))
+        paths = [folder.path / DOWNLOADS for folder in self.folders]
         found = (
             (index, row)
-            for index, (folder, part) in enumerate(zip(self.folders, parts[:-1], strict=True))
-            for row in store.rows_at(
-                folder.path / DOWNLOADS, "downloads", (part - (ends[index - 1] if index else 0)).tolist()
+            for index, (path, counted, part) in enumerate(zip(paths, self.counted, parts[:-1], strict=True))
+            for row in _of_file(
+                path,
+                counted,
+                store.rows_at(path, "downloads", (part - (ends[index - 1] if index else 0)).tolist()),
             )
         )
         flags = zip(d.near_ceiling[rows].tolist(), d.starved[rows].tolist(), strict=True)
@@ -223,8 +234,8 @@ def load(paths: Sequence[Path]) -> Dataset:
 
     Raises:
         UsageError: a folder is missing, has no `campaign.json` or `downloads.parquet`, has none in it, has downloads
-            that another folder (or the same) already has, or uses the name of a configuration or a comparison for
-            something else.
+            that another folder (or the same) already has, is inspected meanwhile, or uses the name of a configuration
+            or a comparison for something else.
         PlaceError: they do not fit into memory.
     """
     folders: list[Folder] = []
@@ -237,13 +248,14 @@ def load(paths: Sequence[Path]) -> Dataset:
         resolved.add(path.resolve())
         check(path)
     design = read_design(paths)
+    counted = tuple(_identity(path / DOWNLOADS) for path in paths)
     rows = sum(store.count(path / DOWNLOADS, "downloads") for path in paths)
     _require_memory(rows, paths)
     reader = Reader(rows)
-    for path in paths:
+    for path, identity in zip(paths, counted, strict=True):
         folders.append(read_folder(path))
-        sources.append(partial(_columns_in, path / DOWNLOADS))
-        batches = store.scan(path / DOWNLOADS, "downloads", COLUMNS)
+        sources.append(partial(_columns_in, path / DOWNLOADS, identity))
+        batches = _of_file(path / DOWNLOADS, identity, store.scan(path / DOWNLOADS, "downloads", COLUMNS))
         if not reader.add(path, batches, folders[-1].environment):
             raise UsageError("it has no downloads", where=str(path / DOWNLOADS), remedy="run the campaign first")
         superseded += _superseded(path)
@@ -258,6 +270,7 @@ def load(paths: Sequence[Path]) -> Dataset:
         superseded=tuple(superseded),
         design=design,
         notes=(*_without_http3(design, downloads), *_notes(folders, downloads)),
+        counted=counted,
     )
 
 
@@ -275,7 +288,11 @@ def _kpi_units(folders: Sequence[Folder], downloads: Downloads) -> dict[str, str
 def _without_http3(design: Design, downloads: Downloads) -> Iterator[str]:
     """At how many domains nothing was planned over QUIC."""
     domains = downloads.runs.domain.present()
-    if apart := design.without_http3 & domains:
+    apart = design.without_http3 & domains
+    if apart:  # in another folder, or at another URL, they may have been measured over QUIC
+        is_quic = downloads.transport.are(Transport.QUIC)
+        apart -= downloads.runs.domain[downloads.run[is_quic]].present()
+    if apart:
         yield (
             f"Not planned over QUIC: {len(apart)} of {len(domains)} domains, known to be without HTTP/3 "
             "(campaign.json, without_http3)."
@@ -301,8 +318,28 @@ def _notes(folders: Sequence[Folder], downloads: Downloads) -> Iterator[str]:
             yield f"{folder.path}: {missing} of {np.count_nonzero(members)} downloads are ok and have no KPIs."
 
 
-def _columns_in(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    return store.scan(path, "downloads", names, all_optional=True)
+def _columns_in(path: Path, counted: Identity, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    return _of_file(path, counted, store.scan(path, "downloads", names, all_optional=True))
+
+
+def _identity(path: Path) -> Identity:
+    state = path.stat()
+    return state.st_ino, state.st_size, state.st_mtime_ns
+
+
+def _of_file(path: Path, counted: Identity, items: Iterator[Item]) -> Iterator[Item]:
+    """What is read of a folder's downloads. Raises UsageError if they are not those that were counted, since
+    `upshift inspect` has put a new file in their place."""
+    while True:
+        try:
+            item = next(items, None)
+        finally:  # also where the other file broke the reader
+            if path.exists() and _identity(path) != counted:
+                remedy = "run the same command again"
+                raise UsageError("it was made anew meanwhile", where=str(path), remedy=remedy) from None
+        if item is None:
+            return
+        yield item
 
 
 def _columns_of(records: Sequence[Record], names: Sequence[str]) -> Iterator[pa.RecordBatch]:

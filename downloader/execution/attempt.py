@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from core.domain import Configuration, Disturbance, Download, Failure, FailureCode
-from core.errors import PlaceError, ReachError
+from core.errors import LabError, ReachError
 from core.reach import check_address, check_named, unmapped
 from core.system.place import Place, Suitability, Watch
 from core.untrusted import host_and_port
@@ -236,12 +236,15 @@ class Attempt:
         return _Address(address, looked_up)
 
     def _watch(self, address: str | None) -> Watch | None:
-        """A watch on the path; None if the place has no path to the address, e.g. for a name that was not resolved."""
+        """A watch on the path; None if the place has no path to the address, e.g. for a name that was not resolved.
+
+        Raises PlaceError where the place itself is the cause: no download gets an answer then.
+        """
         if address is None:
             return None
         try:
             return self._place.watch(address)
-        except PlaceError:
+        except (LabError, ReachError):
             return None
 
     def _one(self, index: int, goal: _Address) -> Download:

@@ -447,6 +447,15 @@ def test_the_folders_of_several_hosts_are_one_campaign(tmp_path: Path) -> None:
     assert cli(moved / "together").exit_code == 0 and contents(moved / "together") == contents(whole)
 
 
+def test_what_the_first_folder_says_of_the_campaign_is_said_anew(tmp_path: Path) -> None:
+    """`campaign.json` of the first inspection stayed for ever."""
+    one, out = make_campaign(tmp_path / "one"), tmp_path / "out"
+    for text in ("before", "after"):
+        (one / "campaign.json").write_text(text)
+        link_together([one], out)
+        assert (out / "campaign.json").read_text() == text
+
+
 def test_folders_that_are_not_one_campaign_are_refused(tmp_path: Path) -> None:
     one, same = make_campaign(tmp_path / "one"), make_campaign(tmp_path / "same")
     other = make_campaign(tmp_path / "other", vantages=("SFO",))
@@ -461,6 +470,9 @@ def test_folders_that_are_not_one_campaign_are_refused(tmp_path: Path) -> None:
     (tmp_path / "killed" / "vantage" / "SGP").mkdir(parents=True)
     (tmp_path / "killed" / "vantage" / "SGP" / "journal.sqlite").touch()  # before its plan was in it
     link_together([one, tmp_path / "killed"], tmp_path / "both")
+    with pytest.raises(UsageError, match=rf"{one}: it holds another plan than {other}; name folders of one campaign"):
+        link_together([one], other)
+    assert not (other / "vantage/MUC").exists(), "nothing was changed"
     with pytest.raises(UsageError, match=rf"{same}/vantage/MUC: this is already there; use another --out"):
         link_together([one], same)
     shutil.move(other / "vantage/SFO", one / "vantage/SFO")

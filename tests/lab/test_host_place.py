@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import textwrap
 import time
@@ -289,6 +290,24 @@ def test_forwarding_that_another_program_switches_off_ends_the_campaign(world: W
         """)
     said = "PlaceError another program has switched net/ipv4/conf/eth0/forwarding off; run the same command again"
     assert printed.splitlines() == ["3000000", said] * 2
+
+
+def test_rules_that_another_program_flushes_end_the_campaign(world: World) -> None:
+    """Debian's /etc/nftables.conf begins with it."""
+    printed = world.host("""
+        with place() as here:
+            here.check()
+            subprocess.run(["nft", "flush", "ruleset"], check=True)
+            here._namespace._looked = float("-inf")
+            for look in (here.check, lambda: here.watch("198.18.1.1")):
+                try:
+                    look()
+                except UpshiftError as error:
+                    print(type(error).__name__, error.sentence())
+        """)
+    said = r"PlaceError another program has removed the nftables table inet upshift_\w+; run the same command again"
+    first, second = printed.splitlines()
+    assert re.fullmatch(said, first) and second == first
 
 
 @pytest.mark.parametrize(("before", "after"), [("0", "1"), ("1", "0")])

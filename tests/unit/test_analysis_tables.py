@@ -19,7 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis import api
-from analysis.measures import ceilings, dataset, pair_table, tables
+from analysis.measures import ceilings, costs, dataset, pair_table, tables
 from analysis.measures.rows import BIN_NAMES, Grouping, Metric, Verdict
 from analysis.measures.selection import Selection, identity
 from analysis.report import checks, figures, findings, render, report
@@ -226,6 +226,36 @@ def test_what_was_not_planned_over_quic_is_told_and_fails_nothing(tmp_path: Path
     assert [(row.planned, row.ok) for row in made.table1 if row.transport == "quic"] == [(22, 22)]
     assert "Not planned over QUIC: 1 of 12 domains, known to be without HTTP/3" in text_of(made)
     assert pair_table.all_pairs(data)["excluded"].to_pylist().count("not planned, known to be without HTTP/3") == 1
+
+
+def test_a_domain_that_another_folder_measured_over_quic_is_not_told(tmp_path: Path) -> None:
+    over_quic = two_configurations(BL=1.0, quiche=1.0)
+    over_tcp = [dataclasses.replace(one, vantage="SFO") for one in over_quic if one.configuration == "BL"]
+    folders = [write_campaign(tmp_path / "a", over_tcp), write_campaign(tmp_path / "b", over_quic)]
+    described = dataclasses.replace(description.read(folders[0]), without_http3=(over_quic[0].domain,))
+    description.write(folders[0], described)
+    assert any(note.startswith("Not planned over QUIC: 1 of 12") for note in dataset.load(folders[:1]).notes)
+    assert not any(note.startswith("Not planned over QUIC") for note in dataset.load(folders).notes)
+
+
+def test_downloads_that_are_made_anew_meanwhile_are_not_mixed_with_those_that_were_counted(tmp_path: Path) -> None:
+    """`upshift inspect` puts a new file there: rows are known by their indices."""
+    downloads = two_configurations(BL=1.0, WS=1.0)
+    folder = write_campaign(tmp_path / "c", downloads)
+    data = dataset.load([folder])
+    assert data.records_of(np.array([3]))[0].download.domain == downloads[3].domain
+    more = write_campaign(tmp_path / "d", [make_download(domain="a.example", vantage="MUC"), *downloads])
+    (more / "downloads.parquet").replace(folder / "downloads.parquet")
+    for read in (
+        lambda: data.records_of(np.array([3])),
+        lambda: data.texts("outcome"),
+        lambda: data.kpi("goodput"),
+        lambda: next(data.kpi_numbers("goodput")),
+        lambda: costs.samples(data, metric=Metric.THROUGHPUT),
+    ):
+        with pytest.raises(UsageError, match=r"downloads\.parquet: it was made anew meanwhile; run the same command"):
+            read()
+    assert len(dataset.load([folder]).texts("outcome")) == len(downloads) + 1
 
 
 def test_folders_bring_their_comparisons_together(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import pytest
 
 from core.domain import Disturbance, Download, Outcome, Target
-from core.errors import PlaceError
+from core.errors import LabError, PlaceError
 from core.reach import ANYWHERE, parse_prefixes
 from downloader.campaign.expected import IN_FLIGHT_BYTES, download_bytes, with_overhead
 from downloader.campaign.limits import Disk
@@ -287,6 +287,27 @@ def test_a_lost_network_is_no_fault_of_the_domains(bench: Bench, monkeypatch: py
     bench.worker.work()
     counts = bench.journal.counts()
     assert counts.ok == counts.planned == counts.recorded
+
+
+@pytest.mark.parametrize(
+    ("error", "recorded"),
+    [(PlaceError("nft failed"), 0), (LabError("no server of the lab has this address"), 3)],
+    ids=["host", "lab"],
+)
+def test_a_path_that_cannot_be_watched_is_no_fault_of_the_server(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, error: PlaceError, recorded: int
+) -> None:
+    """Without our nftables table no download gets an answer. A lab has no path to an address that is not its own."""
+    capturing(monkeypatch, packets=1)
+    monkeypatch.setattr(FolderDisk, "is_short", False)
+
+    def watch(_: str) -> None:
+        raise error
+
+    monkeypatch.setattr(bench.worker.place, "watch", watch)
+    with pytest.raises(PlaceError, match="nft failed") if not recorded else contextlib.nullcontext():
+        bench.worker.work()
+    assert bench.journal.counts().recorded == recorded * len(bench.worker.campaign.of(TARGETS[0]))
 
 
 def test_a_look_through_many_captures_gives_signs_of_life(

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -142,6 +143,21 @@ def test_what_is_removed_there_stays_here(home: Path) -> None:
         collect(*job(home))
         assert {path.name: path.read_bytes() for path in here.iterdir()} == arrived
     assert len(arrived) == 2 and not list(there.iterdir())
+
+
+def test_a_journal_that_lacks_runs_of_the_one_here_does_not_take_its_place(home: Path) -> None:
+    """Of a host that began anew, or came back from a backup."""
+    collect(*job(home))
+    here = home.parent / "collected/vantage/A"
+    before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
+    shutil.rmtree(home)
+    plan = runs(3)
+    with contextlib.closing(Journal.open(home / "vantage" / "A", plan, plan_hash=PLAN)) as journal:
+        work(home, journal, plan[2])
+        snapshot.take(home)
+        with pytest.raises(IncompleteError, match=r"A: its journal lacks 2 measurement runs that the one here has; "):
+            collect(*job(home))
+    assert {path: path.read_bytes() for path in here.rglob("*") if path.is_file()} == before
 
 
 def test_captures_are_on_disk_before_the_host_may_remove_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

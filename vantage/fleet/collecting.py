@@ -105,7 +105,8 @@ def collect(job: Job, needs: Needs) -> Collected:
     """Copies what is new of a host's results, and gives it its place once all of it is verified.
 
     Raises:
-        IncompleteError: the host sends what it may not, or does not answer; its files here are as before.
+        IncompleteError: the host sends what it may not, or less than is here, or does not answer; its files here are as
+            before.
         PlaceError: this machine's disk is full, or its rsync is too old.
     """
     _check_rsync()
@@ -134,6 +135,13 @@ def collect(job: Job, needs: Needs) -> Collected:
             return Collected(again=True)
         if not is_database(job.staging / JOURNAL):
             raise refused(job.host, "its journal is damaged, or is none")
+        if lacks := len(_done(job.home / JOURNAL) - _done(job.staging / JOURNAL)):
+            raise refused(
+                job.host,
+                f"its journal lacks {lacks} measurement runs that the one here has",
+                "stop the campaign on that host and remove its results, then upshift fleet run hands it the journal "
+                f"from here; or move {job.home} away",
+            )
         return Collected(changed=_place(job, offer, wanted), sha256=hashlib.sha256(content).hexdigest())
 
 
@@ -189,6 +197,15 @@ def is_database(path: Path) -> bool:
             return strange is None and is_whole and db.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
     except (sqlite3.Error, OSError):
         return False
+
+
+def _done(path: Path) -> set[int]:
+    """The numbers of the measurement runs that a journal has; none where it is missing or damaged."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
+            return {number for (number,) in db.execute("SELECT number FROM runs WHERE state = 'done'")}
+    except sqlite3.Error:
+        return set()
 
 
 def _check_rsync() -> None:

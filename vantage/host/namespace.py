@@ -7,7 +7,7 @@ On the host it adds one interface and one nftables table, both ours, and sets on
 interface *on which it arrives* forwards (net/ipv4/route.c, ip_route_input_slow: IN_DEV_FORWARD), and answers arrive
 on the uplink. Where we had to set it, our table drops everything else that the uplink would forward now. Forwarding
 switches LRO off (net/core/dev.c, dev_disable_lro); it is switched on again at the end. Another program may switch
-forwarding off meanwhile: `CampaignNamespace.check` looks.
+forwarding off meanwhile, or remove our table: `CampaignNamespace.check` looks.
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ INTERFACE = "upshift0"
 ALL_IPV6 = "net/ipv6/conf/all/forwarding"
 """The switch by which all interfaces forward IPv6."""
 
+LOOK_S = 60.0
+"""How often `CampaignNamespace.check` looks for the table: that takes a program."""
+
 
 class CampaignNamespace:
     """The namespace and its link to the host. Each change to the host is recorded in the undo log first.
@@ -73,6 +76,7 @@ class CampaignNamespace:
         self._outer = f"{INTERFACE_PREFIX}{undo_log.ident}"
         self._descriptor = -1
         self._forwarding: tuple[str, ...] = ()
+        self._looked = time.monotonic()
         link = choose_link(used_prefixes(), ipv6=ipv6, rng=random.SystemRandom())
         try:
             self._join_host(link, allowed)
@@ -99,21 +103,35 @@ class CampaignNamespace:
         )
 
     def count_invalid(self) -> int:
-        """Packets of the namespace that connection tracking called invalid, so that they were dropped."""
+        """Packets of the namespace that connection tracking called invalid, so that they were dropped.
+
+        Raises PlaceError if another program has removed the table (`flush ruleset`): nothing is translated then.
+        """
         table = f"upshift_{self._undo_log.ident}"
         done = process.run(("nft", "-json", "list", "counter", "inet", table, INVALID))
+        if "No such file or directory" in done.stderr:
+            what = f"another program has removed the nftables table inet {table}"
+            raise PlaceError(what, remedy="run the same command again")
         done.check(doing="reading the counter of invalid packets")
         return next(
             int(entry["counter"]["packets"]) for entry in json.loads(done.stdout)["nftables"] if "counter" in entry
         )
 
     def check(self) -> None:
-        """Raises PlaceError if another program has switched off what the namespace's packets need: no download gets an
-        answer then, whatever its server does. Nothing is said once the namespace is closed: our guardian does the same.
+        """Raises PlaceError if another program has switched off or removed what the namespace's packets need: no
+        download gets an answer then, whatever its server does. Nothing is said once the namespace is closed: our
+        guardian does the same.
         """
         off = next((flag for flag in self._forwarding if sysctls.read(flag) == "0"), None)
         if off is not None and self._descriptor >= 0:
             raise PlaceError(f"another program has switched {off} off", remedy="run the same command again")
+        if time.monotonic() - self._looked >= LOOK_S:
+            self._looked = time.monotonic()
+            try:
+                self.count_invalid()
+            except PlaceError:
+                if self._descriptor >= 0:
+                    raise
 
     def close(self) -> None:
         """Closes the namespace; releasing the undo log removes the rest. May be called twice."""
