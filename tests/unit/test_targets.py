@@ -307,7 +307,7 @@ def test_a_top_list_is_not_a_table(tmp_path: Path) -> None:
         path.write_text(text)
         assert not targets.is_table(path)
     path.write_text('\ufeffurl,"domain"\r\nhttps://a.example/,a.example\r\n')
-    assert list(Subjects(path)) == [Subject(domain="a.example")]
+    assert list(Subjects(path)) == [Subject(domain="a.example", url="https://a.example/")]
 
 
 def test_the_crawl_takes_no_url_that_a_campaign_refuses() -> None:
