@@ -10,6 +10,7 @@ import os
 import shutil
 import sqlite3
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -154,6 +155,7 @@ def test_a_journal_that_lacks_runs_of_the_one_here_does_not_take_its_place(home:
     plan = runs(3)
     with contextlib.closing(Journal.open(home / "vantage" / "A", plan, plan_hash=PLAN)) as journal:
         work(home, journal, plan[2])
+        time.sleep(1.1)  # rsync takes a file of the same size and second for the one that it has
         snapshot.take(home)
         with pytest.raises(IncompleteError, match=r"A: its journal lacks 2 measurement runs that the one here has; "):
             collect(*job(home))
