@@ -166,9 +166,10 @@ def busy(data: Dataset) -> set[str]:
     """Configurations of which more than a tenth of the downloads had a client that waited for a CPU: their times are
     the host's. Void and disturbed runs, whose times are in no row, do not count."""
     d = data.downloads
+    is_used = ~d.is_disturbed
     counts = [
-        np.bincount(d.configuration.codes[are], minlength=len(d.configuration.names))
-        for are in (~d.is_disturbed & (d.starved == 1), ~d.is_disturbed & (d.starved >= 0))
+        np.bincount(d.configuration.codes[is_used & are], minlength=len(d.configuration.names))
+        for are in (d.starved == 1, d.starved >= 0)
     ]
     return {
         name for name, waited, of in zip(d.configuration.names, *counts, strict=True) if waited > STARVED_SHARE * of

@@ -275,7 +275,7 @@ def has_answer(download: Download, connection: Connection, *, clock_s: float = 0
     if download.transport != Transport.TCP:
         return True
     first_ns, tls_s, server = connection.response_first_ns, download.tls_s, connection.server
-    if first_ns is not None and tls_s is not None and first_ns / 1e9 - download.started_at - clock_s < tls_s:
+    if first_ns is not None and tls_s is not None and _by_client_s(download, first_ns, clock_s) < tls_s:
         return False
     seen = connection.response_bytes + server.retransmitted_bytes + server.missing_bytes
     return seen >= download.body_bytes or _is_packed(download)
@@ -299,11 +299,15 @@ def _has_all(download: Download, connection: Connection) -> bool:
     return not connection.truncated and not download.capture_dropped and download.last_byte_s is not None
 
 
+def _by_client_s(download: Download, time_ns: int, clock_s: float) -> float:
+    """A time of the capture, from the client's start by the client's clock [s]."""
+    return time_ns / 1e9 - download.started_at - clock_s
+
+
 def _late_s(download: Download, last_ns: int, clock_s: float) -> tuple[float, float]:
     """How much later the client has the last byte than the capture, and the tolerance [s]."""
-    seen_s = last_ns / 1e9 - download.started_at - clock_s
     took_s = download.last_byte_s or 0.0
-    return took_s - seen_s, max(CLIENT_SLACK_S, CLIENT_SLACK_SHARE * took_s)
+    return took_s - _by_client_s(download, last_ns, clock_s), max(CLIENT_SLACK_S, CLIENT_SLACK_SHARE * took_s)
 
 
 def smallest_rtts_s(downloads: Sequence[Download], connections: Sequence[Connection | None]) -> list[float | None]:

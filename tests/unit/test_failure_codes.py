@@ -6,6 +6,7 @@ import os
 import select
 import socket
 import ssl
+from dataclasses import replace
 from errno import ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, ENETUNREACH, ENONET, ENOPROTOOPT, ENOTCONN
 from types import SimpleNamespace
 from typing import Any
@@ -16,8 +17,9 @@ import requests
 from core.domain import Failure, FailureCode
 from downloader.programs import curl_get, requests_get
 from downloader.programs.codes import Icmp, hear_icmp, of_os_error
-from downloader.programs.common import Document, Options
+from downloader.programs.common import Document
 from downloader.programs.kernel import first_packet_at, note_first_packet
+from tests.unit.test_wget2_get import OPTIONS
 
 
 @pytest.mark.parametrize(
@@ -71,19 +73,7 @@ def test_a_reset_that_comes_before_the_address_was_asked_for_is_one() -> None:
 
 def over_quic(*said: str) -> curl_get._Download:
     """A download by curl-h3 during its handshake, and what libcurl has said."""
-    options = Options(
-        url="https://a.tests.invalid/",
-        host="a.tests.invalid",
-        path="/",
-        address="127.0.0.1",
-        port=443,
-        ca="",
-        budget_s=1.0,
-        max_bytes=None,
-        expected_bytes=0,
-        user_agent="",
-        allowed=(),
-    )
+    options = replace(OPTIONS, host="a.tests.invalid", ca="")
     download = curl_get._Download(Document("curl-h3", "pycurl", options), "3", post_quantum=False, receive_buffer=0)
     download._said += said
     return download

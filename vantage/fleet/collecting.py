@@ -185,9 +185,8 @@ def is_database(path: Path) -> bool:
     campaign, and views, virtual tables and computed columns are programs of the one who wrote them.
     """
     deadline = time.monotonic() + CHECK_S
-    uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
     try:
-        with contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
+        with _opened(path) as db:
             db.set_progress_handler(lambda: time.monotonic() > deadline, 100_000)
             strange = db.execute(f"SELECT 1 FROM sqlite_master WHERE ({_PLAIN}) IS NOT 1").fetchone()  # noqa: S608
             # SQLite takes what is missing of the last page for zeros, and quick_check does not notice. Statements, not
@@ -199,10 +198,15 @@ def is_database(path: Path) -> bool:
         return False
 
 
+def _opened(path: Path) -> contextlib.closing[sqlite3.Connection]:
+    """A database that nobody writes."""
+    return contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True))
+
+
 def _done(path: Path) -> set[int]:
     """The numbers of the measurement runs that a journal has; none where it is missing or damaged."""
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
+        with _opened(path) as db:
             return {number for (number,) in db.execute("SELECT number FROM runs WHERE state = 'done'")}
     except sqlite3.Error:
         return set()

@@ -126,8 +126,8 @@ record! {
     /// Last data of the client before the server's largest answer.
     response_request_ns: Option<i64> = (has_answer && answer.request_ns != 0).then_some(answer.request_ns),
     /// First packet of the answer with the most bytes that has 1,000 bytes of payload or more; of TCP its first one, if
-    /// none of its first 8 KiB is as long. QUIC: the server's first such 1-RTT datagram after the client's first 1-RTT packet, and after
-    /// probes of a larger MTU.
+    /// none of its first 8 KiB is as long. QUIC: the server's first such 1-RTT datagram after the client's first 1-RTT
+    /// packet, and after probes of a larger MTU.
     response_first_ns: Option<i64> = has_answer.then_some(answer.first_ns),
     /// Its last one. What the client had already does not count, nor segments as long as a TLS `close_notify` (23, 24,
     /// 31, 53, 57, 69 or 85 bytes); of QUIC neither datagrams of fewer than 100 bytes, which carry acknowledgements,
