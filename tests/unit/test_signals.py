@@ -1,6 +1,7 @@
 """A signal may come at any moment: of the wait for threads, of asyncio's loop."""
 
 import asyncio
+import gc
 import signal
 import subprocess
 import sys
@@ -24,7 +25,8 @@ from survey.surveys.options import OPTIONS
 def interrupted_at(moment: int, wait: Callable[[], object]) -> BaseException | None:
     """What a wait raises if a signal comes before its n-th line, counted in all functions that it calls.
 
-    Python handles signals between its own instructions; the tracer is called there, too.
+    Python handles signals between its own instructions; the tracer is called there, too. The collector of garbage
+    would run Hypothesis's callback in between, whose exceptions nobody hears.
     """
     lines = count()
 
@@ -34,6 +36,7 @@ def interrupted_at(moment: int, wait: Callable[[], object]) -> BaseException | N
         return trace
 
     before = sys.gettrace()
+    gc.disable()
     sys.settrace(trace)
     try:
         wait()
@@ -41,6 +44,7 @@ def interrupted_at(moment: int, wait: Callable[[], object]) -> BaseException | N
         return error
     finally:
         sys.settrace(before)
+        gc.enable()
     return None
 
 
