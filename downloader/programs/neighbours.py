@@ -19,8 +19,8 @@ ELEPHANT_BYTES = 1 << 16
 """An elephant is read in pieces of this size, so that it costs few wake-ups."""
 VOICE = struct.Struct("=QQ")
 """Number and time of a voice packet (vantage/programs/sender.py)."""
-BYTES_RECEIVED = 128
-"""Place of tcpi_bytes_received in struct tcp_info (include/uapi/linux/tcp.h)."""
+RECEIVE_MSS, DATA_SEGMENTS = 20, 152
+"""Places of tcpi_rcv_mss and tcpi_data_segs_in in struct tcp_info (include/uapi/linux/tcp.h)."""
 
 
 class FailedError(Exception):
@@ -94,8 +94,11 @@ class Elephant:
 
     @property
     def received(self) -> int:
-        """Bytes so far."""
-        return tcp_info_field(self.sock, "Q", BYTES_RECEIVED)
+        """Bytes that have arrived so far, in any order, where segments are full: once its own window is not the limit.
+
+        tcpi_bytes_received, of those in order, stands still while a segment is missing, and then jumps by a queue.
+        """
+        return tcp_info_field(self.sock, "I", DATA_SEGMENTS) * tcp_info_field(self.sock, "I", RECEIVE_MSS)
 
 
 class Voice:

@@ -6,7 +6,10 @@ A flow that the host disturbed is void, so what is left has to be right; where m
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import json
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -129,8 +132,41 @@ def check_study(study: Study, out: Path) -> None:
             assert row["voice_p99_ms"] >= row["voice_p50_ms"] >= 50, "half of the round trip"
             assert row["voice_lost"] >= 0
         if study.name == "fct-competing" or row.get("beside") not in (None, "voice"):
-            assert row["neighbour_mbit"] > 0
+            assert 0 < row["neighbour_mbit"] < 1.05 * row["rate_mbit"], "no more than the path has"
             assert row["time_ms"] > 2 * row.get("rtt_ms", 100)
+
+
+WATCHED = """
+import json, sys, time
+from downloader.programs.kernel import tcp_info_field
+from downloader.programs.neighbours import Elephant, Sockets
+
+sockets, rows, until = Sockets(), [], time.monotonic() + 8
+elephant = Elephant(sockets, sys.argv[1])
+while time.monotonic() < until:
+    sockets.turn(time.monotonic() + 0.005)
+    rows.append((time.monotonic(), elephant.received, tcp_info_field(elephant.sock, "Q", 128)))  # tcpi_bytes_received
+print(json.dumps(rows))
+"""
+
+
+@pytest.mark.measures
+def test_a_lost_segment_changes_nothing_of_what_an_elephant_got(lab: Lab) -> None:
+    """What has arrived in order stands still until it is sent again, and then jumps by a round trip's bytes."""
+    lab.set_path(CLIENT, "sender-1", PathSpec(rtt_ms=100, rate_mbit=4, queue="bdp x 8", drop=[1000]), uplink_mbit=4)
+    argv = [sys.executable, "-c", WATCHED, lab.plan.addresses["sender-1"].ipv4]
+    rows = json.loads(lab.place(CLIENT).run(argv).check(doing="watching an elephant").stdout)
+    bdp, byte_s = 50_000, 4e6 / 8
+
+    def ahead(column: int) -> float:
+        """The most that a count grew between two looks beyond what the path lets through meanwhile [bytes]."""
+        steps = itertools.pairwise((row[0], row[column]) for row in rows)
+        return max(bytes_ - before - byte_s * (now - then) for (then, before), (now, bytes_) in steps)
+
+    assert ahead(2) > bdp / 2, "no segment was lost"
+    assert ahead(1) < bdp / 4
+    (_, *then), (_, *now) = next(row for row in rows if row[0] > rows[-1][0] - 1), rows[-1]
+    assert now[0] - then[0] == now[1] - then[1] > 0, "none is missing, and all are full"
 
 
 @pytest.mark.measures
