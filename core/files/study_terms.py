@@ -110,6 +110,13 @@ class Knobs(Strict):
     beside: Annotated[
         Beside, About("", "What shares the queue: `nothing`, `elephant`, `voice`, or `rival N` with that window.")
     ] = "nothing"
+    watch_s: Annotated[
+        float,
+        Field(ge=0, le=60),
+        About(
+            "s", "Span of an elephant's rate; 0: four times the flow's time alone and 5 round trips of the empty path."
+        ),
+    ] = 0.0
     client: Annotated[Client, About("", "Who fetches: `kernel`, or iwprobe as `iw`, `fetch` or `again`.")] = "kernel"
     receive_window: Annotated[
         Literal["grows", "fixed"],
@@ -152,6 +159,7 @@ class Knobs(Strict):
             ),
             (self.iw not in WINDOWS and not sends_self, f"iw {self.iw} has no address in the lab"),
             (sends_self and self._loses, "grow counts in loss-free flows only, and this path loses packets"),
+            (sends_self and self.beside.startswith("rival"), "grow is for one window, and a rival has another"),
             (
                 sum(map(bool, (self.loss_percent, self.drop, self.lost.down))) > 1,
                 "loss_percent, drop and lost.down: the emulator has one of them on a path",

@@ -189,10 +189,9 @@ class LoadClient:
                 "outcome": "censored" if mine.left else "ok",
                 "ns": mine.ended_ns - self._began_ns,
             }
-            if rival is not None:
-                answer["neighbour_mbit"] = (
-                    (rival.size - rival.left) * 8e3 / max(time.monotonic_ns() - self._began_ns, 1)
-                )
+            if rival is not None:  # one that has all needs no rate any more
+                until_ns = time.monotonic_ns() if rival.left else rival.ended_ns
+                answer["neighbour_mbit"] = (rival.size - rival.left) * 8e3 / (until_ns - self._began_ns)
             answer["ports"] = [connection.sock.getsockname()[1] for connection in mine.connections]
             senders = [] if mine.left else mine.connections
             for connection in senders:

@@ -137,10 +137,12 @@ def check_study(study: Study, out: Path) -> None:
 
 
 WATCHED = """
-import json, sys, time
+import json, os, sys, time
 from downloader.programs.kernel import tcp_info_field
 from downloader.programs.neighbours import Elephant, Sockets
 
+if priority := int(sys.argv[2]):
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
 sockets, rows, until = Sockets(), [], time.monotonic() + 8
 elephant = Elephant(sockets, sys.argv[1])
 while time.monotonic() < until:
@@ -154,7 +156,8 @@ print(json.dumps(rows))
 def test_a_lost_segment_changes_nothing_of_what_an_elephant_got(lab: Lab) -> None:
     """What has arrived in order stands still until it is sent again, and then jumps by a round trip's bytes."""
     lab.set_path(CLIENT, "sender-1", PathSpec(rtt_ms=100, rate_mbit=4, queue="bdp x 8", drop=[1000]), uplink_mbit=4)
-    argv = [sys.executable, "-c", WATCHED, lab.plan.addresses["sender-1"].ipv4]
+    priority = str(lab.plan.fifo_priority or 0)
+    argv = [sys.executable, "-c", WATCHED, lab.plan.addresses["sender-1"].ipv4, priority]
     rows = json.loads(lab.place(CLIENT).run(argv).check(doing="watching an elephant").stdout)
     bdp, byte_s = 50_000, 4e6 / 8
 
@@ -163,10 +166,10 @@ def test_a_lost_segment_changes_nothing_of_what_an_elephant_got(lab: Lab) -> Non
         steps = itertools.pairwise((row[0], row[column]) for row in rows)
         return max(bytes_ - before - byte_s * (now - then) for (then, before), (now, bytes_) in steps)
 
+    if max(later - earlier for (earlier, *_), (later, *_) in itertools.pairwise(rows)) > 0.03:
+        pytest.skip(f"{TOO_NOISY}: the client waited for a processor")
     assert ahead(2) > bdp / 2, "no segment was lost"
-    assert ahead(1) < bdp / 4
-    (_, *then), (_, *now) = next(row for row in rows if row[0] > rows[-1][0] - 1), rows[-1]
-    assert now[0] - then[0] == now[1] - then[1] > 0, "none is missing, and all are full"
+    assert 0 < ahead(1) < bdp / 4
 
 
 @pytest.mark.measures

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import core
 from core.errors import UsageError
 from core.files.config import build
 from core.files.study import Cell, Ending
@@ -18,6 +19,7 @@ from core.files.study_terms import LONGEST_IDLE_MS, MOST_ACK_EVERY, Knobs
 from downloader.programs import load
 from survey.iw.wire import Arrival, Note, ProbeRequest, ProbeVerdict
 from upshift.study import lane as lanes
+from upshift.study import run
 from upshift.study.clients import EndedError
 from upshift.study.lane import CENSORED_S, CLIENT, DRAIN_S, Lane, RepetitionEnd
 from upshift.study.run import LaneWorker, StudyProgress
@@ -25,8 +27,10 @@ from vantage.lab.lab import Lab
 from vantage.lab.pathem import Emulator
 from vantage.lab.topology import PathSpec
 from vantage.lab.topology_file import find_topology, load_topology
+from vantage.linux import namespace as linux
 
 SERVER, OLD_PORT, PORT = "sender-1", 40_000, 40_001
+UPSHIFT = f"Upshift {core.__version__}"
 
 
 class Clock:
@@ -121,6 +125,37 @@ def test_a_block_begins_on_an_empty_path(monkeypatch: pytest.MonkeyPatch, beside
     world = World(monkeypatch, idle=[False, False], tails={PORT: 1})
     world.lane.prepare(knobs(beside=beside))
     assert world.log[:5] == ["alone", "idle", "idle", "idle", "set_path"]
+
+
+def test_an_elephant_has_no_settings_of_the_flow_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would have no SACK, say, in those blocks before which such a flow came last."""
+    world = World(monkeypatch, tails={PORT: 1})
+    name = "net.ipv4.tcp_sack"
+    world.lane._before, world.lane._present, world.lane._node = {name: "1"}, {name: "0"}, SimpleNamespace(run=None)
+
+    def write(_: object, values: Mapping[str, str], **__: object) -> None:
+        world.log.append(f"{name} = {values[name]}")
+
+    monkeypatch.setattr(linux, "write_sysctls", write)
+    world.lane.prepare(knobs(beside="elephant"))
+    assert [word for word in world.log if word in ("elephant", f"{name} = 1")] == [f"{name} = 1", "elephant"]
+
+
+def test_a_lane_that_waits_for_its_next_block_has_nothing_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rate of an elephant is given away with its block, and lanes may wait for minutes."""
+    world = World(monkeypatch, tails={PORT: 1})
+    waiting = [SimpleNamespace(knobs=knobs(beside="elephant"), work=[("0/0", None)])]
+    agenda = SimpleNamespace(
+        stopped=False, begin=lambda: waiting.pop() if waiting else None, end=lambda _: world.log.append("end")
+    )
+    monkeypatch.setattr(Lane, "once", lambda *_: RepetitionEnd(ending=Ending.OK, metrics={}))
+    monkeypatch.setattr(Lane, "close", lambda _: None)
+    monkeypatch.setattr(Lane, "fifo_priority", 5)
+    monkeypatch.setattr(run, "Lane", lambda *_, **__: world.lane)
+    study: Any = SimpleNamespace(cells=(), seed=1)
+    worker: Any = LaneWorker(SimpleNamespace(), 1, study, agenda, SimpleNamespace(put=lambda _: None))  # type: ignore[arg-type]
+    worker.run()
+    assert world.log[-2:] == ["alone", "end"], "before others may have the rate"
 
 
 @pytest.mark.parametrize(("stall_ms", "time_ms", "is_void"), [(20, 300, True), (4, 300, False), (20, 2500, False)])
@@ -221,6 +256,25 @@ def test_a_flow_of_60_s_may_be_void(
     assert (made.reason == "longer than 60 s") == (ending is Ending.CENSORED)
 
 
+@pytest.mark.parametrize(("grow", "ending"), [("acks", Ending.DISTURBED), ("kernel", Ending.OK)])
+def test_a_window_that_counts_acks_has_no_losses(monkeypatch: pytest.MonkeyPatch, grow: str, ending: Ending) -> None:
+    """It counts what is sent again as acknowledged, and the kernel's window becomes the limit."""
+    world = World(monkeypatch)
+    dropped = {"loss": 0, "tail": 12, "aqm": 0, "lateness_max_ns": 0}
+    answers: dict[str, Any] = {"flows": {"flows": [dropped]}, "snapshot": world.lane._snapshot()}
+    world.lane._emulator = SimpleNamespace(ask=lambda op, **_: answers.get(op, {"idle": True}))
+    world.lane._load = lambda *_, **__: ({"spent_ms": 900.0}, 0.0, Ending.OK)
+    world.lane._windows[lanes.OWN_WINDOW] = "198.19.0.30"
+    cell: Any = SimpleNamespace(knobs=knobs(grow=grow, iw=10, queue="4 packets"))
+    made = world.lane.once(cell, "0/0")
+    assert made.ending is ending
+    said = "12 packets were dropped, and grow = 'acks' counts without loss only"
+    assert made.reason == (said if ending is Ending.DISTURBED else "")
+    assert knobs(grow=grow, beside="rival 10").fault() == (
+        None if grow == "kernel" else "grow is for one window, and a rival has another"
+    )
+
+
 # The share of an elephant
 
 
@@ -278,12 +332,12 @@ class FullLink:
 
 
 @pytest.mark.parametrize(("rate", "products", "flow_s"), SHARES)
-@pytest.mark.parametrize("html", [0, 20_000])
+@pytest.mark.parametrize(("html", "watch_s"), [(0, 0), (20_000, 0), (0, 15)])
 def test_the_share_of_an_elephant_is_over_its_span(
-    monkeypatch: pytest.MonkeyPatch, rate: float, products: float, flow_s: float, html: int
+    monkeypatch: pytest.MonkeyPatch, rate: float, products: float, flow_s: float, html: int, watch_s: float
 ) -> None:
     """The sender's TCP_INFO comes behind the elephant's queue: often long after the span."""
-    cell = knobs(rate_mbit=rate, beside="elephant", html=html)
+    cell = knobs(rate_mbit=rate, beside="elephant", html=html, watch_s=watch_s)
     path = FullLink(rate, flow_s, 0.1 * (1 + products), 73_848 + html)
     monkeypatch.setattr(load, "time", path.clock)
     monkeypatch.setattr(load, "Load", path.load)
@@ -293,9 +347,36 @@ def test_the_share_of_an_elephant_is_over_its_span(
     monkeypatch.setattr(lanes, "time", path.clock)
     world.lane.client = SimpleNamespace(ask=lambda **request: client.answer(request))
     metrics, _, ending = world.lane._load(cell, "198.19.0.23", rival_first=False)
-    span_s = max(4 * (73_848 + html) * 8e-6 / rate + 0.5, flow_s)
+    span_s = max(watch_s or 4 * (73_848 + html) * 8e-6 / rate + 0.5, flow_s)
     assert ending is Ending.OK and metrics["window"] == 10
     assert metrics["neighbour_mbit"] == pytest.approx(rate - path.size * 8e-6 / span_s, rel=1e-5)
+
+
+@pytest.mark.parametrize(("rival_s", "rate_mbit"), [(0.5, 1.18), (2.0, 0.295), (4.0, 0.1475)])
+def test_the_rate_of_a_rival_is_over_its_own_time(
+    monkeypatch: pytest.MonkeyPatch, rival_s: float, rate_mbit: float
+) -> None:
+    """A flow that takes longer would look as if it took more of a rival that had ended before."""
+    size, flow_s, clock = 73_750, 2.0, Clock()
+
+    class Flow:
+        acted, flights, connections = False, 3, ()
+
+        def __init__(self, _: object, __: object, address: str) -> None:
+            self.size, self.takes = size, rival_s if address == "rival" else flow_s
+
+        left = property(lambda self: round(size * (1 - min(1, (clock.now - 100) / self.takes))))
+        ended_ns = property(lambda self: round(1e9 * min(clock.now, 100 + self.takes)))
+
+        def start(self) -> None:
+            pass
+
+    monkeypatch.setattr(load, "time", clock)
+    monkeypatch.setattr(load, "Load", Flow)
+    client: Any = load.LoadClient()
+    client.sockets = SimpleNamespace(turn=lambda _: clock.sleep(0.125))
+    asked = {"op": "load", "address": "mine", "rival": "rival", "rival_first": False, "limit_s": 60, "span_ms": 0}
+    assert client.answer(asked)["neighbour_mbit"] == pytest.approx(rate_mbit)
 
 
 def test_a_connection_that_has_told_is_closed_before_its_sender_loses_patience(
@@ -426,22 +507,27 @@ def resumed(tmp_path: Path) -> Iterator[Any]:
     yield begin
 
 
-def test_a_folder_has_flows_of_one_kind_of_host(resumed: Any, tmp_path: Path) -> None:
+def test_a_folder_has_flows_of_one_kind_of_host(resumed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "environment.json"
     resumed("6.1.0-25", 5, done=0)
     resumed("6.1.0-25", 5)
     with pytest.raises(UsageError) as caught:
         resumed("6.18.1", 5)
     assert caught.value.sentence() == (
-        f"{tmp_path}: its flows are of Linux 6.1.0-25 with real-time priority, and this host has Linux 6.18.1 with "
-        "real-time priority; use another --out"
+        f"{tmp_path}: its flows are of {UPSHIFT} on Linux 6.1.0-25 with real-time priority, and this host has {UPSHIFT}"
+        " on Linux 6.18.1 with real-time priority; use another --out"
     )
-    with pytest.raises(UsageError, match=r"this host has Linux 6\.1\.0-25 without real-time priority"):
+    with pytest.raises(UsageError, match=r" on Linux 6\.1\.0-25 without real-time priority; "):
         resumed("6.1.0-25", 0)
     assert json.loads(file.read_text())["kernel"] == "6.1.0-25", "the record stays that of the flows"
     resumed("6.18.1", 5, done=0)  # nothing was made there yet
     assert json.loads(file.read_text())["kernel"] == "6.18.1"
     resumed("6.18.1", 5, client_fifo=0)  # its first attempt ended before the client had its priority
+    monkeypatch.setattr(core, "__version__", "9.9.9")
+    with pytest.raises(UsageError, match=r"this host has Upshift 9\.9\.9 on Linux 6\.18\.1"):
+        resumed("6.18.1", 5)  # what a metric means may have changed
+    resumed("6.18.1", 5, done=0)
+    assert json.loads(file.read_text())["upshift"] == "9.9.9"
     for damaged in ("", "[]", "{}", '{"kernel": "6.1", "timing": 3}'):
         file.write_text(damaged)
         resumed("6.18.1", 5)  # what does not tell cannot be compared

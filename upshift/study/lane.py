@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import random
@@ -107,6 +108,7 @@ class Lane:
         A run that is to end meanwhile leaves it half done. Raises EndedError as `once`.
         """
         self.client.ask(op="alone")
+        self._set({})  # else those of the flow before would be an elephant's, too
         self._wait_empty()  # what is in flight keeps the path as it was: a queue of another block's elephant
         self._set_path(knobs)
         if knobs.beside == "voice":
@@ -149,6 +151,11 @@ class Lane:
             if dropped and share >= FILLED:
                 return None
         return f"the elephant has {share:.1%} of the link and {'a' if dropped else 'no'} drop after {FILL_S:g} s"
+
+    def leave(self) -> None:
+        """Ends what is beside the flows of a block: its rate is another lane's now, and this one may have to wait."""
+        with contextlib.suppress(EndedError):
+            self.client.ask(op="alone")
 
     def once(self, cell: Cell, name: str) -> RepetitionEnd:
         """One repetition of a cell of the block that was prepared.
@@ -225,7 +232,7 @@ class Lane:
             rival_first=rival_first,
             limit_s=CENSORED_S,
             gap_ms=knobs.rtt_ms / 2,
-            span_ms=_span_ms(knobs),
+            span_ms=span_ms(knobs),
         )
         ending, ends = Ending(reply["outcome"]), reply["connections"]
         time_ms = CENSORED_S * 1000 if ending is Ending.CENSORED else reply["ns"] / 1e6
@@ -303,17 +310,21 @@ def _answer(knobs: Knobs, size: int) -> tuple[str, int]:
 
 
 def _stretched(knobs: Knobs, metrics: Mapping[str, Any]) -> str:
-    """Why growth per ACK was not what it is with an ACK for every second segment; empty if it was."""
+    """Why growth per ACK was not what it is without loss and with an ACK for every second segment; empty if it was."""
+    if knobs.grow != "kernel" and metrics["drops"]:
+        return f"{metrics['drops']} packets were dropped, and grow = {knobs.grow!r} counts without loss only"
     segments = sum(math.ceil(size / MSS) for size in (knobs.html, *knobs.objects))
     if metrics.get("stretched", 0) <= STRETCHED * segments:
         return ""
     return f"the client's ACKs left out {metrics['stretched']} of {segments} segments"
 
 
-def _span_ms(knobs: Knobs) -> float:
-    """Over how long a neighbour is watched: a span that does not depend on the flow, unless that takes longer."""
-    if knobs.beside not in ("elephant", "voice"):
+def span_ms(knobs: Knobs) -> float:
+    """Over how long an elephant is watched: a span that does not depend on the flow, unless that takes longer."""
+    if knobs.beside != "elephant":
         return 0.0
+    if knobs.watch_s:
+        return knobs.watch_s * 1000
     alone_ms = (knobs.html + sum(knobs.objects)) * 8e-3 / (knobs.rate_mbit or math.inf)
     return 4 * alone_ms + RTTS * knobs.rtt_ms
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import core
 from core.domain import RouteAttribute, Sysctl
 from core.errors import LabError, PlaceError, UsageError
 from core.files import store
@@ -91,7 +92,7 @@ def run_study(
     Raises:
         LabError: the lab cannot be built, or breaks again and again.
         PlaceError: the kernel lacks something, or the disk is full.
-        UsageError: the folder belongs to another study, or its flows are of another kernel.
+        UsageError: the folder belongs to another study, or its flows are of another kernel or Upshift.
     """
     check_kernel(study)
     with folder_lock(out):
@@ -134,11 +135,11 @@ class StudyProgress:
     def begin(self, lab: Lab, client_fifo: int) -> None:
         """Writes what the numbers depend on; warns if the lab has no real-time priority.
 
-        Raises UsageError if the folder has flows of another kernel, or with another real-time priority.
+        Raises UsageError if the folder has flows of another kernel or Upshift, or with another real-time priority.
         """
         environment = dict(lab.place(CLIENT).environment())
         timing = {**lab.timing(), "client_fifo_priority": client_fifo}
-        record = {"study": self._study.name, **environment, "timing": timing}
+        record = {"study": self._study.name, "upshift": core.__version__, **environment, "timing": timing}
         path = self._out / ENVIRONMENT_FILE
         here, there = _kind(record), _kind_at(path) if self.done else None
         if there is not None and there != here:
@@ -169,7 +170,8 @@ def _kind(record: Mapping[str, Any]) -> str:
     Client and senders are granted the same; the client's is 0 where it ended before it was asked for, too.
     """
     is_real_time = record["timing"]["servers_fifo_priority"]
-    return f"Linux {record['kernel']} with{'' if is_real_time else 'out'} real-time priority"
+    system = f"Upshift {record.get('upshift', core.__version__)} on Linux {record['kernel']}"
+    return f"{system} with{'' if is_real_time else 'out'} real-time priority"
 
 
 def _kind_at(path: Path) -> str | None:
@@ -249,6 +251,7 @@ class LaneWorker(threading.Thread):
             with closing(Lane(self._lab, self._number, sysctls=names, seed=seed, stopped=stopped)) as lane:
                 while (block := self._agenda.begin()) is not None:
                     self._make(lane, block)
+                    lane.leave()
                     self._agenda.end(block)
             self._reports.put(None)
         except BaseException as error:  # the main thread raises it

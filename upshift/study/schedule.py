@@ -16,7 +16,7 @@ from typing import Any
 
 from core.files.study import Cell, Study
 from core.files.study_terms import MOST_MBIT, Knobs
-from upshift.study.lane import MSS, RTTS
+from upshift.study.lane import MSS, RTTS, span_ms
 
 PIECE_S = 600.0
 """Blocks that would take longer are cut, so that all paths end at about the same time."""
@@ -169,7 +169,7 @@ def flow_s(knobs: Knobs) -> float:
         turns += max(_flights(sum(share), knobs.iw), 1 if knobs.pipelined else len(share))
     if knobs.beside in ("elephant", "voice"):
         behind = rtt + (knobs.queue_bytes or 0) * 8 / rate if knobs.beside == "elephant" else rtt
-        flow = max(turns * behind + 2 * wire, 4 * wire + RTTS * rtt)
+        flow = max(turns * behind + 2 * wire, span_ms(knobs) / 1000)
         return FLOW_S + flow + rtt + RTTS * rtt + 0.5
     # iwprobe sends a SYN again after 3.5 s, Linux a SYN-ACK after 1 and 3 s; then the first timeout is 3 s.
     waits = knobs.idle_ms / 1000 + 4.5 * len(knobs.lost.up) + 3 * len(knobs.lost.down)
