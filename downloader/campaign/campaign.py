@@ -262,6 +262,8 @@ def _default(entry: dataclasses.Field[Any]) -> object:
 
 
 MOST_ITERATIONS = 100_000
+MOST_BODY_BYTES = 10**15
+"""The account holds the worst case of a measurement run in 64 bits."""
 MOST_SLOT_S = 86_400
 
 _SEVERAL_SHAPES = frozenset(
@@ -357,8 +359,9 @@ def _check(entry: _File, where: str) -> None:
     for name in ("iterations", "max_bytes", "max_attempts", "slowest_mbit"):
         if not 0 < getattr(entry, name) < float("inf"):
             raise fault("it must be greater than 0", where, name, "leave it out for the default")
-    if entry.iterations > MOST_ITERATIONS:
-        raise fault(f"{entry.iterations} is above {MOST_ITERATIONS}, the limit", where, "iterations", "lower it")
+    for name, most in (("iterations", MOST_ITERATIONS), ("max_bytes", MOST_BODY_BYTES)):
+        if (value := getattr(entry, name)) > most:
+            raise fault(f"{value} is above {most}, the limit", where, name, "lower it")
     for server in entry.nameservers:
         if not is_address(server):
             raise fault(f"{server!r} is not an IP address", where, "nameservers", "name servers by address")

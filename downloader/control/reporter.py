@@ -205,13 +205,14 @@ class Reporter:
             budgets = tuple(use for part in self._parts.values() for use in part.budgets_of(day_start(now)))
             rate = self._rate()
         progress = total(part.progress for part in parts.values())
+        to_go = total(part.progress for part in parts.values() if part.activity.state is not State.DONE)
         activity = own or _together([part.activity for part in parts.values()], now)
         return Status(
             written_at=now,
             activity=activity,
             progress=progress,
             rate_per_s=rate,
-            eta_s=_eta_s(progress, rate, activity, now),
+            eta_s=_eta_s(to_go.planned - to_go.recorded, rate, activity, now),
             campaign=self._campaign,
             plan_sha256=self._plan_sha256,
             started_at=self._started_at,
@@ -357,9 +358,9 @@ _ORDER = (State.RUNNING, State.STOPPING)
 """The first of several vantage points in one of these states tells for all; else the one that may go on first."""
 
 
-def _eta_s(progress: Counts, rate_per_s: float, activity: Activity, now: float) -> float | None:
-    """Time left at a rate, but not less than the present wait: the last hour tells nothing of one until midnight."""
-    left = progress.planned - progress.recorded
+def _eta_s(left: int, rate_per_s: float, activity: Activity, now: float) -> float | None:
+    """Time that so many downloads take at a rate, but not less than the present wait: the last hour tells nothing of
+    one until midnight."""
     if left == 0:
         return 0.0
     return max(left / rate_per_s, (activity.until or now) - now) if rate_per_s > 0 else None

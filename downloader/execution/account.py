@@ -121,7 +121,8 @@ def fetched(selects: Selection, folders: Iterable[Path]) -> Iterator[Fetched]:
                             continue
                         time.gmtime(entry.began), time.gmtime(entry.ended)
                         whole = len(asked) == len(servers)
-                        sent = _sent(journal.attempt(entry.run, entry.attempt))
+                        # One without a server (published order) had no look-up that gave one.
+                        sent = [one for one in _sent(journal.attempt(entry.run, entry.attempt)) if one.server_ip]
                         yield Fetched(
                             folder=str(folder),
                             vantage=vantage,

@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from core.domain import Configuration, Disturbance, Download, Failure, FailureCode
+from core.domain import Configuration, Disturbance, Download, Failure, FailureCode, Outcome
 from core.errors import LabError, ReachError
 from core.reach import check_address, check_named, unmapped
 from core.system.place import Place, Suitability, Watch
@@ -82,7 +82,8 @@ class Parts:
     def called(self, result: ClientResult, seconds: float) -> None:
         """A client was called, for so long."""
         set_up = min(result.setup_s or 0.0, seconds)
-        download = seconds - set_up if result.last_byte_s is None else min(result.last_byte_s, seconds - set_up)
+        whole_s = result.last_byte_s if result.outcome is Outcome.OK else None  # a censored one has one, too
+        download = seconds - set_up if whole_s is None else min(whole_s, seconds - set_up)
         self.seconds[Part.SET_UP] += set_up
         self.seconds[Part.DOWNLOAD] += download
         self.seconds[Part.CLIENT_END] += seconds - set_up - download

@@ -147,6 +147,7 @@ class Worker:
         try:
             self._work()
         finally:
+            self._disk.leave(self.place.name)
             with suppress(sqlite3.Error):  # it would hide what ended the work
                 self._budgets.look(self.clock())
 

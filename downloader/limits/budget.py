@@ -22,7 +22,14 @@ from core.errors import UsageError
 from core.files.disk import size_text
 from core.reach import unmapped
 from downloader.campaign.campaign import Campaign
-from downloader.campaign.expected import IN_FLIGHT_BYTES, download_bytes, run_bytes, with_overhead, worst_run_bytes
+from downloader.campaign.expected import (
+    IN_FLIGHT_BYTES,
+    download_bytes,
+    run_bytes,
+    with_overhead,
+    worst_run_bytes,
+    worst_s,
+)
 from downloader.campaign.plan import PlannedRun
 from downloader.control.stop_pause import DAY_S, day_start
 from downloader.schedule.schedule import Cut, Gate, State, Wait
@@ -121,10 +128,9 @@ def network_of(target: Target, address: str | None) -> str | None:
 
 def reserved(campaign: Campaign, target: Target, now: float) -> Reserved:
     """The entry of an attempt that starts now."""
-    budgets_s = campaign.budget_for(target) * len(campaign.of(target))
     return Reserved(
         now=now,
-        latest_end=now + budgets_s,
+        latest_end=now + worst_s(campaign, target),
         network=network_of(target, None),
         worst_bytes=worst_run_bytes(campaign),
     )

@@ -27,7 +27,7 @@ WALK_SHARE = 0.01
 """Most of the time that looks because of the age may take: a folder with a million captures takes seconds."""
 
 LOOK_S = 10.0
-"""How often a campaign that is paused for its disk looks again."""
+"""How often a campaign that is paused for its disk, or waits for something else, looks again."""
 
 FULL_SHARE = 0.9
 """Share of the limit at which captures of clean runs go."""
@@ -182,6 +182,11 @@ class FolderDisk:
                 self._needed[vantage] = needed
             return max(too_many, round(used - most)), why
 
+    def leave(self, vantage: str) -> None:
+        """A vantage point makes no further run: what its last one left of its room is the others'."""
+        with self._lock:
+            self._at_most += self._needed.pop(vantage, 0)
+
     def look(self) -> None:
         """Tells what the folder takes now."""
         with self._lock:
@@ -214,10 +219,10 @@ class DiskGate(Gate):
         self._rows_of_run = downloads_per_run(campaign)
         self._wait: Wait | None = None
         self._again_at = -math.inf
-        """When a pause ends at the earliest, by the clock that nobody sets."""
+        """Until when the answer stays, if no run ends and the disk is not filled, by the clock that nobody sets."""
 
     def holds(self, now: float) -> Wait | None:
-        if self._wait is not None and self._shared.monotonic() < self._again_at:
+        if self._shared.monotonic() < self._again_at and (self._wait is not None or not self._shared.is_short):
             return self._wait
         too_many, why = self._look()
         if too_many > 0:
@@ -234,6 +239,7 @@ class DiskGate(Gate):
 
     def ended(self, run: PlannedRun, attempt: int, downloads: Sequence[Download], now: float) -> None:  # noqa: ARG002
         self._attempts += 1  # a void or interrupted one has its rows, too, in `superseded`
+        self._again_at = -math.inf
 
     def _look(self) -> tuple[int, str | None]:
         rows = (self._attempts + 1) * self._rows_of_run

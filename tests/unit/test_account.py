@@ -190,6 +190,19 @@ def test_what_an_opt_out_left_is_no_request(campaign: Path) -> None:
     assert [request.configuration for request in first.requests] == list(CONFIGURATIONS)[:3]
 
 
+def test_what_was_not_resolved_is_no_request(campaign: Path) -> None:
+    """In the published order each download has a look-up of its own; one without an address sends nothing."""
+    with closing(sqlite3.connect(campaign / "vantage" / "MUC" / "journal.sqlite")) as db, db:
+        about = json.dumps({"user_agent": AGENT, "order": "published"})
+        db.execute("UPDATE meta SET value = ? WHERE key = 'campaign'", (about,))
+        db.execute(
+            "UPDATE downloads SET record = json_set(json_remove(record, '$.server_ip'), '$.failure', 'dns_error',"
+            " '$.outcome', 'failed') WHERE plan IN (SELECT id FROM plan WHERE run = 0 ORDER BY id LIMIT 2)"
+        )
+    (first,) = fetched(parse("d0.example"), [campaign])
+    assert [request.configuration for request in first.requests] == list(CONFIGURATIONS)[2:]
+
+
 def call(*words: Any) -> Any:
     return CliRunner().invoke(app, ["account", *map(str, words)])
 

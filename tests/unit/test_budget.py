@@ -15,7 +15,7 @@ import pytest
 from core.domain import Target
 from core.errors import UsageError
 from downloader.campaign.campaign import Campaign, from_document
-from downloader.campaign.expected import IN_FLIGHT_BYTES, download_bytes, run_bytes, worst_run_bytes
+from downloader.campaign.expected import IN_FLIGHT_BYTES, download_bytes, run_bytes, worst_run_bytes, worst_s
 from downloader.campaign.plan import PlannedRun
 from downloader.control.stop_pause import DAY_S, day_start
 from downloader.execution.journal import Ended, Journal
@@ -148,6 +148,17 @@ def test_an_attempt_over_midnight_counts_on_both_days(open_account: Any) -> None
     (run,) = account.plan
     account.begin(run, MIDNIGHT - 1)
     account.interrupt(run, 1000, MIDNIGHT + 1)
+    totals = [account.journal.spent.totals(now).campaign for now in (NOON, MIDNIGHT, MIDNIGHT + DAY_S)]
+    assert totals == [1000, 1000, 0]
+
+
+def test_a_killed_attempt_counts_on_each_day_that_it_may_have_reached(open_account: Any) -> None:
+    """Nobody knows when it ended: pauses, look-up and captures count, too, not only the downloads' time budgets."""
+    wanted = replace(campaign(), order="published", published_quirks=("pauses",))
+    account = open_account(wanted, ASN)
+    account.begin(account.plan[0], MIDNIGHT - worst_s(wanted, ASN) + 1)
+    (entry,) = account.journal.spent.unsettled()
+    account.journal.spent.settle(entry.run, entry.attempt, 1000, exact=False)
     totals = [account.journal.spent.totals(now).campaign for now in (NOON, MIDNIGHT, MIDNIGHT + DAY_S)]
     assert totals == [1000, 1000, 0]
 

@@ -381,6 +381,22 @@ def test_counts_rate_and_end(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["status.json", "upshift.prom"]
 
 
+def test_no_time_is_left_for_what_early_stopping_spares(tmp_path: Path) -> None:
+    """A vantage point whose intervals are narrow enough downloads nothing more; nor does one that makes tables."""
+    now = [0.0]
+    with Reporter(tmp_path, campaign="c", clock=lambda: now[0], monotonic=lambda: now[0]) as reporter:
+        reporter.begin(plan_sha256="ab", versions={}, counts={name: Counts(planned=1_000) for name in "AB"})
+        reporter.vantage_point("A").recorded_run([download()] * 100, void=False)
+        reporter.vantage_point("B").recorded_run([download()] * 100, void=False)
+        now[0] = 100.0
+        assert reporter.status().eta_s == 1_800 / 2
+        reporter.vantage_point("A").does(State.DONE, "")
+        assert reporter.status().eta_s == 900 / 2
+        reporter.vantage_point("B").does(State.DONE, "")
+        reporter.does(State.RUNNING, "making the tables")
+        assert reporter.status().eta_s == 0.0
+
+
 def test_a_budget_is_told_of_its_day_only(tmp_path: Path) -> None:
     """A campaign that was paused over midnight, or has ended, showed the bytes of another day as today's."""
     moment, day_s = Clock(), 86_400.0

@@ -245,6 +245,8 @@ def entry(**changes: Any) -> dict[str, Any]:
         ({"vantage_points": ["a", "a"]}, "field vantage_points: a vantage point is named twice"),
         ({"iterations": 0}, "field iterations: it must be greater than 0"),
         ({"iterations": "two"}, "field iterations: input should be a valid integer"),
+        ({"iterations": 100_001}, "field iterations: 100001 is above 100000, the limit; lower it"),
+        ({"max_bytes": 2**63 - 1}, f"field max_bytes: {2**63 - 1} is above {10**15}, the limit; lower it"),
         ({"order": "random"}, "field order: input should be 'balanced' or 'published'"),
         ({"isolation": "docker"}, "field isolation: input should be 'netns' or 'host'"),
         ({"budget": "long"}, "field budget: it is neither auto nor a number"),

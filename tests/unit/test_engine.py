@@ -127,6 +127,7 @@ def test_a_run_that_the_journal_has_is_told_though_what_follows_fails(
     counts = bench.journal.counts()
     assert (counts.recorded, counts.void_runs) == (counts.planned, len(disturbed))
     assert bench.report.counts == counts
+    assert bench.worker._disk._needed == {}, "the room of its last run is free for others"
 
 
 def test_the_environment_of_a_process_is_stored_before_its_first_run_is_recorded(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from core.domain import Target
 from downloader.campaign.campaign import from_document
 from downloader.campaign.limits import Disk
 from downloader.limits.disk import LOOK_S, TABLES_BYTES, DiskGate, FolderDisk, used_bytes
@@ -61,6 +62,15 @@ def test_a_run_that_waits_for_something_else_is_promised_its_room_once(tmp_path:
     assert len(looks) == 1
 
 
+def test_a_vantage_point_that_has_ended_keeps_no_room(tmp_path: Path) -> None:
+    """Nobody asks for it again: what its last run was promised kept the others paused, for ever."""
+    disk = FolderDisk(tmp_path, Disk(limit=TABLES_BYTES + 15 * MB, reserve=0), monotonic=lambda: 0.0)
+    assert disk.over("MUC", 10 * MB, 0, most=15 * MB)[1] is None
+    assert disk.over("SFO", 10 * MB, 0, most=15 * MB)[1] is not None, "its run would not fit beside the other"
+    disk.leave("MUC")
+    assert disk.over("SFO", 10 * MB, 0, most=15 * MB)[1] is None
+
+
 def test_a_file_that_goes_meanwhile_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another vantage point drops captures while the folder is looked through."""
     (tmp_path / "below").mkdir()
@@ -100,3 +110,24 @@ def test_a_pause_ends_though_the_clock_was_set_back() -> None:
     assert gate.holds(2e9) is held, "a look goes through the whole folder"
     clock[0] = LOOK_S
     assert gate.holds(1e9 - 21_600) is None
+
+
+def test_a_full_folder_without_what_may_go_is_not_looked_through_each_second(tmp_path: Path) -> None:
+    """The gates are asked each second while a vantage point waits for its slot, or until midnight."""
+    looks, clock = list[int](), [0.0]
+    table: Any = SimpleNamespace(droppable=lambda: ())
+    run: Any = SimpleNamespace(target=Target(domain="a.example", url="https://a.example/f", size_bytes=1000))
+    (tmp_path / "journal").write_bytes(os.urandom(MB) * 95)
+    limits = Disk(limit=100 * MB, reserve=0)
+    shared = FolderDisk(tmp_path, limits, tell=looks.append, monotonic=lambda: clock[0])
+    campaign = from_document({"name": "c", "lab": "small", "targets": "lab"}, Path("c.toml"))
+    gate = DiskGate(campaign, "MUC", shared, [run], table, table, 0)
+    for second in range(20):
+        clock[0] = float(second)
+        assert gate.holds(0.0) is None, "the next run still fits"
+    assert len(looks) <= 4
+    looks.clear()
+    gate.ended(run, 1, [], 0.0)
+    assert gate.holds(0.0) is None and looks, "what a run wrote is seen before the next one"
+    shared.disk = Disk(limit=100 * MB, reserve=10**18)
+    assert gate.holds(0.0) is not None, "a run that could not begin, as the disk is full, is not begun at once again"

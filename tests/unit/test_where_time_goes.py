@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from core.domain import Outcome
+from core.domain import Failure, Outcome
 from core.domain.download import Counts
 from core.files.journal import JournalReader
 from downloader.client import ClientResult
@@ -36,8 +36,11 @@ def test_a_download_that_is_not_whole_lasts_to_its_end() -> None:
     parts = Parts(clock=lambda: 0.0)
     parts.called(replace(RESULT, last_byte_s=None, setup_s=None), 3.0)
     assert parts.seconds[Part.DOWNLOAD] == 3.0 and parts.seconds[Part.CLIENT_END] == 0.0
+    cut = replace(RESULT, outcome=Outcome.CENSORED, failure=Failure.TIME_BUDGET, setup_s=None, last_byte_s=0.5)
+    parts.called(cut, 40.0)  # a server that stalls is no work of the client
+    assert parts.seconds[Part.DOWNLOAD] == 43.0 and parts.seconds[Part.CLIENT_END] == 0.0
     parts.called(replace(RESULT, last_byte_s=9.0), 1.0)  # a client that lies cannot make a part negative
-    assert all(seconds >= 0 for seconds in parts.seconds.values()) and sum(parts.seconds.values()) == 4.0
+    assert all(seconds >= 0 for seconds in parts.seconds.values()) and sum(parts.seconds.values()) == 44.0
 
 
 def test_the_journal_keeps_them_and_one_of_an_older_upshift_gets_the_table(tmp_path: Path) -> None:
