@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import ipaddress
+import os
 from pathlib import Path
 from typing import get_args
 
@@ -17,10 +18,12 @@ from core.domain import Provider
 from core.errors import UsageError
 from core.files.disk import parse_size
 from core.reach import LAB_PREFIXES, is_allowed
+from core.system import process
+from core.system.process import Completed
 from tests.topologies import MINI
-from vantage.lab import dns, pathem, sites
+from vantage.lab import dns, holder, pathem, sites
 from vantage.lab.addresses import address_plan, prefixes
-from vantage.lab.planner import server_setups
+from vantage.lab.planner import CLIENT_RMEM, CLIENT_WMEM, SERVER_RMEM, SERVER_WMEM, _nodes, server_setups
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import MINIMUM_QUEUE_BYTES, PathSpec, Rewrite, Topology
 from vantage.lab.topology_file import find_topology, load_topology, shipped
@@ -254,6 +257,35 @@ def test_every_rewrite_has_rules(name: Rewrite) -> None:
 def test_without_ipv6_no_node_has_such_an_address(topology: Topology) -> None:
     made = pathem.configuration(topology, address_plan(topology), ipv6=False)
     assert not [address for node in made["nodes"] for address in node["addresses"] if ":" in address]
+
+
+def test_no_node_has_a_setting_of_its_host(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Root of a user namespace may name groups of that namespace only.
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "getegid", lambda: 7)
+    vantages = {vantage.name for vantage in topology.vantage}
+    for node in _nodes(topology, address_plan(topology), ipv6=True):
+        buffers = (CLIENT_RMEM, CLIENT_WMEM) if node.name in vantages else (SERVER_RMEM, SERVER_WMEM)
+        # These and forwarding a new namespace has from its host.
+        assert (node.sysctls["net.ipv4.tcp_rmem"], node.sysctls["net.ipv4.tcp_wmem"]) == buffers
+        assert node.sysctls["net.ipv4.ip_forward"] == "0"
+        assert node.sysctls["net.ipv4.ping_group_range"] == "7 7"
+
+
+@pytest.mark.parametrize(("queue", "replaced"), [("fq", ["a", "b"]), ("fq_codel", []), ("pfifo_fast", [])])
+def test_no_device_paces_where_the_host_does(queue: str, replaced: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = {"ip": f"2: tun0: <POINTOPOINT,UP> mtu 1500 qdisc {queue} state UNKNOWN mode DEFAULT qlen 20000\n"}
+    asked: list[list[str]] = []
+
+    def run(argv: list[str]) -> Completed:
+        asked.append(argv)
+        return Completed(argv=tuple(argv), returncode=0, stdout=lines.get(argv[0], ""), stderr="")
+
+    monkeypatch.setattr(process, "run", run)
+    holder.stop_pacing(["a", "b"])
+    changes = [argv for argv in asked if argv[0] == "tc"]
+    assert [argv[argv.index("-n") + 1] for argv in changes] == replaced
+    assert all(argv[3:] == ["qdisc", "replace", "dev", "tun0", "root", "pfifo_fast"] for argv in changes)
 
 
 def test_every_name_resolves_in_the_zone(topology: Topology) -> None:

@@ -5,22 +5,27 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import socket
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.domain import RouteAttribute, Sysctl, VoidReason
-from core.errors import PlaceError
+from core.errors import LabError, PlaceError
 from core.system.place import FlowCount
 from core.system.process import Completed
+from vantage.lab import place as lab_place
 from vantage.lab.calibrate import unprogrammed
+from vantage.lab.pathem import Emulator
+from vantage.lab.place import LabPlace
 from vantage.lab.watch import LabWatch, count_flows, judge, lateness_ms, stood_still
+from vantage.linux import environment, settings, sysctls
 from vantage.linux import namespace as linux
-from vantage.linux import settings, sysctls
 
 EDGES_US = [0, 1000, 5000, 10000]
 
@@ -214,3 +219,39 @@ def test_route_attributes_are_set_kept_and_removed() -> None:
     again = linux.with_attributes(wider, [RouteAttribute(name="window", value="7")])
     assert again == (*route, "window", "7")
     assert linux.with_attributes(again, [RouteAttribute(name="window", value=None)]) == route
+
+
+def test_a_labs_record_has_what_its_kernel_has_for_all_namespaces(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # A namespace does not show these; without them nobody sees that two labs had others.
+    def seen(argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> Completed:
+        return Completed(argv=tuple(argv), returncode=0, stdout="net.ipv4.tcp_sack = 1\n", stderr="")
+
+    (tmp_path / "hystart").write_text("1\n")
+    monkeypatch.setattr(environment, "CUBIC", tmp_path)
+    monkeypatch.setattr(environment, "host_sysctls", lambda: {"net.core.default_qdisc": "fq"})
+    monkeypatch.setattr(LabPlace, "run", staticmethod(seen))
+    monkeypatch.setattr(lab_place, "Emulator", lambda _: SimpleNamespace(timing=lambda _: {}, close=lambda: None))
+    plan = SimpleNamespace(addresses={"dns": SimpleNamespace(ipv4="198.18.0.53")}, ipv6=True, name="small")
+    plan.topology_sha256, plan.versions, plan.emulator = "", {}, ()
+    state: dict[str, Any] = {"rootless": False}
+    folder: Any = SimpleNamespace(ca=tmp_path, socket=tmp_path)
+    place = LabPlace(folder, "MUC", state=state, plan=cast(Any, plan), paths={}, prober=None)
+    record = place.environment()
+    assert record["sysctls"] == {"net.core.default_qdisc": "fq", "net.ipv4.tcp_sack": "1"}
+    assert record["tcp_cubic"] == {"hystart": "1"}
+
+
+def test_an_emulator_that_ends_in_the_middle_of_an_answer_has_ended(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "sock"))
+        listening.listen()
+        emulator = Emulator(tmp_path / "sock")
+        peer, _ = listening.accept()
+        peer.sendall(b'{"schema": 1, "glob')
+        peer.shutdown(socket.SHUT_WR)
+        with pytest.raises(LabError, match="has ended"):
+            emulator.ask("snapshot")
+        emulator.close()
+        peer.close()

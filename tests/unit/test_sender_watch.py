@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from core.errors import PlaceError
 from core.files import store
 from core.reach import IPNetwork
+from core.system.process import Completed
 from downloader.control import page_server
 from tests.cells import examples
 from upshift.commands import sender
@@ -140,6 +141,19 @@ def test_what_cannot_be_changed_is_said_once() -> None:
     world.close("198.18.6.7", again=True, count=20)
     assert world.said[0] == "198.18.5.0/24 is left alone: it has a route that somebody else set"
     assert len(world.said) == 2 and world.routes == {"198.18.6.0/24": 3} and world.asked == 2
+
+
+@pytest.mark.parametrize("other", ["eth10", "eth1.100"])
+def test_only_routes_over_the_interface_itself_are_copied(other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The recorded step removes those of the interface that was named: a route over another one would stay.
+    def run(argv: tuple[str, ...]) -> Completed:
+        shown = f"192.0.0.0/16 via 198.18.0.1 dev {other} \n" if "get" in argv else ""
+        return Completed(argv=argv, returncode=0, stdout=shown, stderr="")
+
+    monkeypatch.setattr(sender_watch, "run", run)
+    routes = sender_watch.PrefixRoutes("eth1", None)
+    why = routes.set_window(ipaddress.ip_network("192.0.2.0/24"), "192.0.2.7", 3)
+    assert why == "there is no route to it over eth1"
 
 
 def test_memory_is_bounded_and_no_route_is_left() -> None:

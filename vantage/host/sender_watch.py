@@ -21,7 +21,7 @@ from vantage.host.place import NET_ADMIN, may
 from vantage.host.undo import UndoStep
 from vantage.host.undo_log import UndoLog
 from vantage.linux.closed_connections import ClosedConnections
-from vantage.linux.namespace import parse_route, with_attributes
+from vantage.linux.namespace import attribute_of, parse_route, with_attributes
 from vantage.linux.state_folder import state_directory
 
 PROTOCOL = "213"
@@ -77,7 +77,7 @@ class PrefixRoutes:
             return "it has a route that somebody else set"
         found = run(("ip", "-o", family, "route", "get", "fibmatch", client))
         route = parse_route((found.stdout.splitlines() or [""])[0])
-        if not route or f"dev {self._device}" not in " ".join(route):
+        if attribute_of(route, "dev") != self._device:
             return f"there is no route to it over {self._device}"
         try:
             covering = ipaddress.ip_network("::/0" if route[0] == "default" else route[0])

@@ -31,6 +31,7 @@ from typing import Any, NoReturn, TypeVar
 from core.errors import LabError, UpshiftError
 from core.reach import ENVIRONMENT_VARIABLE
 from core.system import process
+from vantage.lab.pathem import DEVICE
 from vantage.lab.plan import read_plan
 from vantage.lab.state import LabFolder
 from vantage.lab.topology import DNS_NODE
@@ -212,6 +213,7 @@ class Holder:
             self._in_node(node.name, ["ip", "link", "set", "lo", "up"], "bringing loopback up in")
         self.step("settings")
         self._start_emulator()
+        stop_pacing([node.name for node in nodes])
         self.step("path emulator")
         for node in nodes:
             doing = f"setting up the routes of {node.name}"
@@ -293,6 +295,16 @@ class Holder:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is not None and ended.si_pid not in own:
                 os.waitpid(ended.si_pid, os.WNOHANG)
+
+
+def stop_pacing(nodes: Sequence[str]) -> None:
+    """Another queue for the nodes' devices where the host's default (`net.core.default_qdisc`) is fq, which paces every
+    TCP connection (tc-fq(8)) but for its first ten segments (net/ipv4/tcp_output.c, tcp_update_skb_after_send).
+    """
+    listed = process.run(["ip", "-n", nodes[0], "link", "show", "dev", DEVICE]).stdout
+    for node in nodes if " qdisc fq " in listed else ():
+        argv = ["tc", "-n", node, "qdisc", "replace", "dev", DEVICE, "root", "pfifo_fast"]
+        process.run(argv).check(doing=f"setting up the device of {node}")
 
 
 def _remedy(tail: str) -> str | None:

@@ -186,7 +186,7 @@ class Emulator:
                 line = self._reader.readline()
             except OSError as error:
                 raise self._gone(error) from None
-        if not line:
+        if not line.endswith(b"\n"):  # perhaps in the middle of its answer
             raise LabError("the path emulator has ended", where=str(self._path), remedy=_REMEDY)
         answer = json.loads(line)
         if not isinstance(answer, dict) or "error" in answer:

@@ -27,7 +27,7 @@ from vantage.lab.topology import DNS_NODE, PathSpec
 from vantage.lab.topology_file import load_topology
 from vantage.lab.watch import LabWatch
 from vantage.linux import namespace as linux
-from vantage.linux.environment import first_line
+from vantage.linux.environment import describe_system, first_line
 
 ALLOWED = (*LAB_PREFIXES, *LOOPBACK_PREFIXES)
 NETNS = "/run/netns"
@@ -211,8 +211,7 @@ class LabPlace:
             "emulator": shlex.join(self._plan.emulator),
             "timing": timing,
             "versions": {program: first_line(argv) or "" for program, argv in commands.items()},
-            **linux.describe_host(),
-            **linux.describe_network(self.run),
+            **describe_system(self.run),
         }
 
     def close(self) -> None:

@@ -29,6 +29,10 @@ SERVER_WMEM = "4096 65536 67108864"
 """Send buffer: its maximum must exceed the window of the fastest path (the kernel's default of 4 MB does not)."""
 
 SERVER_RMEM = "4096 131072 67108864"
+CLIENT_WMEM, CLIENT_RMEM = "4096 16384 4194304", "4096 131072 33554432"
+"""The kernel's defaults, since Linux 6.16 with a larger receive buffer: a new namespace has what its host has
+(net/ipv4/tcp_ipv4.c, tcp_sk_init)."""
+
 CLIENT_CONGESTION_CONTROL = "cubic"
 CLIENT_INITCWND = 10
 
@@ -136,23 +140,20 @@ def _sysctls(*, is_server: bool, ipv6: bool) -> dict[str, str]:
         "net.ipv4.tcp_ecn": "2",  # when the peer asks
         "net.ipv4.tcp_fastopen": "0",
         "net.ipv4.ip_unprivileged_port_start": "0",
-        "net.ipv4.ping_group_range": _ping_groups(),
+        # Echo requests without privilege. In a user namespace a group that it does not have is refused, as is a range.
+        "net.ipv4.ping_group_range": f"{os.getegid()} {os.getegid()}",
+        "net.ipv4.ip_forward": "0",  # what comes for the prober is not the kernel's, and must not be sent back
         "net.ipv4.conf.all.rp_filter": "0",
         "net.ipv4.conf.default.rp_filter": "0",
     }
-    if is_server:
-        settings |= {"net.ipv4.tcp_wmem": SERVER_WMEM, "net.ipv4.tcp_rmem": SERVER_RMEM}
+    wmem, rmem = (SERVER_WMEM, SERVER_RMEM) if is_server else (CLIENT_WMEM, CLIENT_RMEM)
+    settings |= {"net.ipv4.tcp_wmem": wmem, "net.ipv4.tcp_rmem": rmem}
     if ipv6:
         for scope in ("all", "default"):
             at = f"net.ipv6.conf.{scope}"
             settings |= {f"{at}.accept_ra": "0", f"{at}.autoconf": "0", f"{at}.router_solicitations": "0"}
             settings |= {f"{at}.addr_gen_mode": "1", f"{at}.accept_dad": "0", f"{at}.dad_transmits": "0"}
     return settings
-
-
-def _ping_groups() -> str:
-    """Groups that may send echo requests without privilege: all, or the one that is mapped in our user namespace."""
-    return "0 2147483647" if os.geteuid() == 0 else f"{os.getegid()} {os.getegid()}"
 
 
 def _dns_program(

@@ -63,12 +63,17 @@ def read(path: Path | str) -> str | None:
         return None
 
 
+def describe_system(run: linux.Run) -> dict[str, Any]:
+    """The part of a record that places of every kind have: host, network, and what the kernel has for both alike."""
+    network = linux.describe_network(run)
+    common = {"sysctls": {**host_sysctls(), **network["sysctls"]}, "tcp_cubic": module_parameters(CUBIC)}
+    return {**linux.describe_host(), **network, **common}
+
+
 def describe(run: linux.Run, interface: str) -> dict[str, Any]:
     """The record: keys are stable words, values plain JSON. `run` runs a program in the place."""
-    network = linux.describe_network(run)
     return {
-        **linux.describe_host(),
-        **network,
+        **describe_system(run),
         "kind": "host",
         "upshift": core.__version__,
         "distribution": distribution(),
@@ -77,8 +82,6 @@ def describe(run: linux.Run, interface: str) -> dict[str, Any]:
         "interface": interface,
         "devices": [link_record(name) for name in physical_interfaces()],
         "qdisc": (run(("tc", "qdisc", "show")).stdout.strip().splitlines() if shutil.which("tc") else None),
-        "sysctls": {**host_sysctls(), **network["sysctls"]},
-        "tcp_cubic": module_parameters(CUBIC),
         "openssl": ssl.OPENSSL_VERSION,
         "programs": {name: version_of(name) for name in VERSION_OPTIONS if process.find_program(name)},
         "steal_s": cpu_times()[1],
