@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from cdn_mapping.as2org import Organisation, Organisations
 from cdn_mapping.provider_rules import Providers, Rule
@@ -196,7 +197,8 @@ async def _look_up(
 def chains_by_dns(
     table: pa.Table, nameserver: str | None, port: int, rate_per_s: float, progress: Progress
 ) -> tuple[pa.Table, Counter[str]]:
-    """The table with its current CNAME chains, and the causes of failed look-ups, after which the crawl's chain stays.
+    """The table with the current CNAME chains of its hosts, those of the URLs where it has them (else the domains), and
+    the causes of failed look-ups, after which the crawl's chain stays.
 
     Raises: as `look_up`.
     """
@@ -204,11 +206,14 @@ def chains_by_dns(
     def report(done: int, failed: int) -> None:
         progress.update("asking for CNAMEs", done=done, total=len(unique), failed=failed)
 
-    domains = table.column("domain").to_pylist()
-    unique = list(dict.fromkeys(domains))
+    hosts = table.column("domain").to_pylist()
+    if "url" in table.column_names:
+        urls = table.column("url").to_pylist()
+        hosts = [urlsplit(url or "").hostname or domain for url, domain in zip(urls, hosts, strict=True)]
+    unique = list(dict.fromkeys(hosts))
     chains = look_up(unique, nameserver=nameserver, port=port, rate_per_s=rate_per_s, on_done=report)
-    now = {domain: " ".join(chain) for domain, chain in chains.of_domain.items()}
-    values = [now.get(domain, before) for domain, before in zip(domains, _known_chains(table), strict=True)]
+    now = {host: " ".join(chain) for host, chain in chains.of_domain.items()}
+    values = [now.get(host, before) for host, before in zip(hosts, _known_chains(table), strict=True)]
     return with_columns(table, {"cname_chain": values}), chains.failed
 
 

@@ -5,7 +5,8 @@ and writes the columns `ecn`, `sack`, `window_scaling` and `quic`.
 
 The choice:
 
-- One target per domain. Rows of the same domain and file are joined (one file may bring the options, another QUIC).
+- One target per domain. Rows of the same domain and file are joined (one file may bring the options, another QUIC). One
+  file is one target: of several domains that lead to it (in a list of host names) that of the best rank.
 - Only targets that support what is required; a target that was not surveyed does not count as supporting.
 - Per provider, strata by rank (1-1,000, -10,000, -100,000, -1,000,000, beyond, without rank), each with its share of
   the places (largest remainders), so that ranks in the set are distributed as among the eligible targets.
@@ -51,6 +52,7 @@ _COLUMNS = {
 }
 
 NOT_CHOSEN = "not drawn: enough others"
+SAME_FILE = "the same file as another domain's"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -164,6 +166,11 @@ def _draw(share: ProviderPlaces, strata: Mapping[str, list[Row]], seed: int) -> 
     return drawn, others
 
 
+def _by_rank(row: Row) -> tuple[bool, int, str]:
+    """Best rank first, those without rank last."""
+    return row.get("rank") is None, row.get("rank") or 0, row["domain"]
+
+
 class _Draft:
     """The places of each provider while targets are chosen, and what was dropped."""
 
@@ -220,12 +227,17 @@ def compose(
     for row, reason in (*kept_twice, *twice):
         draft.share(row).seen += 1
         draft.drop(row, reason)
-    for row in fresh:
+    taken = {row["url"] for row in kept}
+    for row in sorted(fresh, key=_by_rank):
         share = draft.share(row)
         share.seen += 1
         if (lack := lacks(row, require)) is not None:
             draft.drop(row, lack)
             continue
+        if row["url"] in taken:
+            draft.drop(row, SAME_FILE)
+            continue
+        taken.add(row["url"])
         share.eligible += 1
         eligible[row["provider"]][stratum(row.get("rank"))].append(row)
     for provider, strata in eligible.items():
@@ -233,7 +245,7 @@ def compose(
         chosen += drawn
         for row in others:
             draft.drop(row, NOT_CHOSEN)
-    chosen.sort(key=lambda row: (row["provider"], row.get("rank") is None, row.get("rank") or 0, row["domain"]))
+    chosen.sort(key=lambda row: (row["provider"], *_by_rank(row)))
     return Composition(
         rows=chosen,
         shares=dict(sorted(draft.shares.items())),

@@ -104,14 +104,17 @@ def fill_targets(source: Path, out: Path, values: Mapping[str, Mapping[str, bool
     Args:
         source: a targets file.
         out: the file to write, atomically.
-        values: column -> domain -> value; other domains keep their values.
+        values: column -> domain -> value; other domains keep their values, and so do files at another host than the
+            first of their domain, which alone was asked.
     """
     table = targets.read(source, needs=("domain",))
-    domains = table.column("domain").to_pylist()
+    rows = [Subject(domain=row["domain"], url=row["url"]) for row in table.select(["domain", "url"]).to_pylist()]
+    asked = {row.domain: row.origin for row in reversed(rows)}
+    names = [row.domain if row.origin == asked[row.domain] else "" for row in rows]
     columns = {}
-    for name, by_domain in values.items():
-        before = table.column(name).to_pylist()
-        columns[name] = [by_domain.get(domain, value) for domain, value in zip(domains, before, strict=True)]
+    for column, by_domain in values.items():
+        before = table.column(column).to_pylist()
+        columns[column] = [by_domain.get(name, value) for name, value in zip(names, before, strict=True)]
     targets.write(out, targets.with_columns(table, columns))
 
 

@@ -69,21 +69,26 @@ def clustered(domains: Iterable[tuple[int, int]]) -> Share:
     return wilson(count, n, effective=effective, z=student(k - 1) if k > 1 else Z95)
 
 
-def shares_of(things: Iterable[tuple[str, Name]], names: Iterable[Name] = ()) -> dict[Name, Share]:
+def shares_of(
+    things: Iterable[tuple[str, Name]], names: Iterable[Name] = (), *, of: Iterable[str] | None = None
+) -> dict[Name, Share]:
     """Name -> its share of things, each a domain and a name: those of `names` first, then the most frequent.
 
     Results of one domain are alike, so where it has several, intervals are over domains (`clustered`).
+
+    Args:
+        of: the domains of all records, where one may have several names, or none.
     """
     pairs = list(things)
+    whole = Counter(of if of is not None else (domain for domain, _ in pairs))
     counts = Counter(name for _, name in pairs)
     every = dict.fromkeys((*names, *(name for name, _ in counts.most_common())))
-    if len({domain for domain, _ in pairs}) == len(pairs):
-        return {name: wilson(counts[name], len(pairs)) for name in every}
-    by_domain: dict[str, Counter[Name]] = defaultdict(Counter)
+    if len(whole) == whole.total():
+        return {name: wilson(counts[name], len(whole)) for name in every}
+    by_name: dict[Name, Counter[str]] = defaultdict(Counter)
     for domain, name in pairs:
-        by_domain[domain][name] += 1
-    sums = [(own, own.total()) for own in by_domain.values()]
-    return {name: clustered((own[name], n) for own, n in sums) for name in every}
+        by_name[name][domain] += 1
+    return {name: clustered((by_name[name][domain], n) for domain, n in whole.items()) for name in every}
 
 
 def student(degrees: int) -> float:

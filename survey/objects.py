@@ -135,7 +135,8 @@ def figures(records: Sequence[PageObject]) -> Figures:
 def _notes(counts: Mapping[str, int]) -> list[str]:
     notes = [
         "A page is its document with the objects at its own address: what one server sends. "
-        f"{counts['larger_pages']:,} of {counts['pages']:,} pages have objects elsewhere or without a size, too."
+        f"{counts['larger_pages']:,} of {counts['pages']:,} pages name others, too: "
+        "elsewhere, without a size, or not asked for."
     ]
     if counts["lower_bounds"]:
         notes.append(f"Counted to a bound, which is above all lines: {counts['lower_bounds']:,} objects.")

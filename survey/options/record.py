@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import errno
 import statistics
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
 
-from survey.figures import Breakdown, Figures, cell, shares_by_group, wilson
+from survey.figures import Breakdown, Figures, Share, cell, shares_by_group, shares_of
 
 
 class HandshakeFailure(StrEnum):
@@ -138,9 +137,9 @@ COMBINATIONS = tuple(combination_name(*on) for on in product((True, False), repe
 def figures(records: Sequence[OptionsRecord]) -> Figures:
     """Counts records. A domain that is in several files counts as often as it is there."""
     hosts = [record for record in records if record.outcome == "ok"]
-    failures = Counter(record.failure or "unknown" for record in records if record.outcome != "ok")
-    kinds = Counter(map(combination, hosts))
-    again = Counter(record.syn_retransmissions or 0 for record in hosts)
+    failures = ((record.domain, record.failure or "unknown") for record in records if record.outcome != "ok")
+    again = shares_of((record.domain, record.syn_retransmissions or 0) for record in hosts)
+    retransmitted = shares_of(((record.domain, bool(record.syn_retransmissions)) for record in hosts), (True,))[True]
     varied = sum(bool(record.varied) for record in hosts)
     rtts = [record.rtt_s for record in hosts if record.rtt_s is not None]
     median_s = statistics.median(rtts) if rtts else None
@@ -156,29 +155,29 @@ def figures(records: Sequence[OptionsRecord]) -> Figures:
                 title="Combinations of ECN, SACK and window scaling, in % of these hosts:",
                 heading=("combination", "hosts %"),
                 group="all hosts",
-                shares={name: wilson(kinds[name], len(hosts)) for name in COMBINATIONS},
+                shares=shares_of(((record.domain, combination(record)) for record in hosts), COMBINATIONS),
             ),
             "failures": Breakdown(
                 title="Domains without a handshake, in % of all, by cause:",
                 heading=("cause", "domains %"),
                 group="all domains",
-                shares={cause: wilson(count, len(records)) for cause, count in failures.most_common()},
+                shares=shares_of(failures, of=(record.domain for record in records)),
             ),
             "syn_retransmissions": Breakdown(
                 title="SYN retransmissions:",
                 heading=("SYNs", "hosts %"),
                 group="all hosts",
-                shares={str(count): wilson(number, len(hosts)) for count, number in sorted(again.items())},
+                shares={str(count): share for count, share in sorted(again.items())},
                 shown=False,
             ),
         },
         values={"varied": varied, "rtt_median_s": median_s},
-        notes=_notes(len(hosts), len(hosts) - again[0], varied, median_s),
+        notes=_notes(retransmitted, varied, median_s),
     )
 
 
-def _notes(hosts: int, again: int, varied: int, median_s: float | None) -> list[str]:
-    notes = [f"SYN retransmitted to {again:,} hosts that answered ({cell(wilson(again, hosts))} %)."]
+def _notes(again: Share, varied: int, median_s: float | None) -> list[str]:
+    notes = [f"SYN retransmitted to {again.count:,} hosts that answered ({cell(again)} %)."]
     if varied:
         notes.append(f"{varied:,} hosts negotiated different options in the second handshake.")
     if median_s is not None:

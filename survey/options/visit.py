@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from core.errors import PlaceError
 from survey.access import Access, NotAskedError
@@ -103,20 +104,20 @@ class OptionsVisitor:
         address, chain = await self.access.address(subject)
         record.server_ip = address
         record.cname_chain = " ".join(chain) or None
-        await self._shake(record, address)
+        await self._shake(subject, record, address)
         return record
 
-    async def _shake(self, record: OptionsRecord, address: str) -> None:
+    async def _shake(self, subject: Subject, record: OptionsRecord, address: str) -> None:
         faults: list[tuple[int, int]] = []
         for port in self.ports:
-            handshake = await self._handshake(record, address, port)
+            handshake = await self._handshake(subject, record, address, port)
             if handshake.errno in SHAKEN and handshake.info is not None:
                 record.outcome, record.server_port = "ok", port
                 _note(record, handshake.info)
                 # No option may be due to a SYN cookie without timestamps (net/ipv4/syncookies.c).
                 if self.again_after_s and not (record.sack or record.window_scaling or record.timestamps):
                     await asyncio.sleep(self.again_after_s)
-                    await self._once_more(record, address, port)
+                    await self._once_more(subject, record, address, port)
                 return
             faults.append((port, handshake.errno))
             if handshake.info is not None:
@@ -125,19 +126,20 @@ class OptionsVisitor:
         record.failure = failure_of(faults[0][1])
         record.failure_detail = "; ".join(f"port {port}: {os.strerror(code)}" for port, code in faults)
 
-    async def _once_more(self, record: OptionsRecord, address: str, port: int) -> None:
+    async def _once_more(self, subject: Subject, record: OptionsRecord, address: str, port: int) -> None:
         """A second handshake; what it negotiates counts too."""
         first = _negotiated(record)
         try:
-            handshake = await self._handshake(record, address, port)
+            handshake = await self._handshake(subject, record, address, port)
         except NotAskedError:
             return  # opted out meanwhile; earlier results are kept
         if handshake.errno in SHAKEN and handshake.info is not None:
             _note(record, handshake.info)
             record.varied = _negotiated(record) != first
 
-    async def _handshake(self, record: OptionsRecord, address: str, port: int) -> HandshakeAttempt:
-        handshake = await self.probers.ask((address, port), lambda: self.access.turn(record.domain, address=address))
+    async def _handshake(self, subject: Subject, record: OptionsRecord, address: str, port: int) -> HandshakeAttempt:
+        turn = partial(self.access.turn, *subject.names, address=address)
+        handshake = await self.probers.ask((address, port), turn)
         record.attempts += 1
         if handshake.errno in LOCAL_FAULTS:
             raise PlaceError(

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from survey.figures import Breakdown, Figures, Share, cell, shares_by_group, wilson
+from survey.figures import Breakdown, Figures, Share, cell, shares_by_group, shares_of
 from survey.quic.negotiate import NegotiationKind
 
 
@@ -203,13 +203,16 @@ NAMED_VERSIONS = {
 """RFC 9000, RFC 9369, and what servers still list."""
 
 
+def _share(records: Iterable[QuicRecord], holds: Callable[[QuicRecord], bool | None]) -> Share:
+    return shares_of(((record.domain, bool(holds(record))) for record in records), (True,))[True]
+
+
 def figures(records: Sequence[QuicRecord]) -> Figures:
     """Counts records. A domain that is in several files counts as often as it is there."""
     surveyed = [record for record in records if record.cause not in NOT_ASKED]
     offered = [record for record in surveyed if _offers(record)]
     answered = [record for record in surveyed if record.negotiation == NegotiationKind.VERSIONS]
-    listed = Counter(version for record in answered for version in (record.versions or "").split(","))
-    causes = Counter(record.cause for record in records)
+    listed = ((record.domain, version) for record in answered for version in (record.versions or "").split(","))
     small = [record for record in surveyed if record.answers_unpadded is not None]
     shares = shares_by_group(surveyed, "all", SHARES)
     most = shares_by_group(surveyed, "all", AT_MOST)
@@ -224,9 +227,9 @@ def figures(records: Sequence[QuicRecord]) -> Figures:
     times = [record.handshake_s for record in surveyed if record.handshake_s is not None]
     flaws = dict(Counter(r.negotiation_flaw for r in surveyed if r.negotiation_flaw is not None).most_common())
     singles = {
-        "usable_of_offered": wilson(sum(map(_serves, offered)), len(offered)),
-        "greased": wilson(sum(bool(record.versions_greased) for record in answered), len(answered)),
-        "answers_unpadded": wilson(sum(bool(record.answers_unpadded) for record in small), len(small)),
+        "usable_of_offered": _share(offered, _serves),
+        "greased": _share(answered, lambda record: record.versions_greased),
+        "answers_unpadded": _share(small, lambda record: record.answers_unpadded),
     }
     median_s = statistics.median(times) if times else None
     return Figures(
@@ -239,13 +242,13 @@ def figures(records: Sequence[QuicRecord]) -> Figures:
                 title="All domains, by cause:",
                 heading=("cause", "domains %"),
                 group="all domains",
-                shares={cause: wilson(count, len(records)) for cause, count in causes.most_common()},
+                shares=shares_of((record.domain, record.cause) for record in records),
             ),
             "versions": Breakdown(
                 title="Versions that servers list, in % of those that answered the negotiation:",
                 heading=("version", "servers %"),
                 group="servers that answered the negotiation",
-                shares={version: wilson(count, len(answered)) for version, count in listed.most_common()},
+                shares=shares_of(listed, of=(record.domain for record in answered)),
                 labels={version: f"{version} {name}" for version, name in NAMED_VERSIONS.items()},
             ),
         },

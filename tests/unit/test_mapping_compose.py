@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from core.domain import Target
 from core.errors import UsageError
 from core.files import schemas, store
-from survey.compose import NOT_CHOSEN, Composition, Require, allocate, compose, stratum
+from survey.compose import NOT_CHOSEN, SAME_FILE, Composition, Require, allocate, compose, stratum
 from upshift.commands.targets import targets as app
 
 
@@ -159,6 +159,20 @@ def test_rows_of_one_domain_are_joined_and_other_files_dropped() -> None:
     assert found.dropped == [("d0.example", "https://d0.example/g", "google", "another file of the same domain")]
 
 
+def test_a_file_is_one_target_whatever_domains_lead_to_it() -> None:
+    """Of a list of host names, one server's file was several domains, which intervals take as independent."""
+    file = "https://www.d0.example/f"
+    several = [target(4, url=file), target(2, url=file), target(3, url=file, quic=None), target(1)]
+    for some in (several, several[::-1]):
+        found = choose(some)
+        assert domains(found) == ["d1.example", "d2.example"], "that of the best rank"
+        assert [(row[0], row[3]) for row in found.dropped] == [(f"d{n}.example", SAME_FILE) for n in (3, 4)]
+        kept = choose(some, earlier=rows([target(9, url=file)]))
+        assert domains(kept) == ["d1.example", "d9.example"]
+        assert kept.shares["google"].dropped == {SAME_FILE: 3} and kept.shares["google"].eligible == 1
+    assert domains(choose([target(2, url=file, ecn=False), target(3, url=file)])) == ["d3.example"]
+
+
 def test_a_size_brings_along_whether_it_is_a_lower_bound() -> None:
     for bound in (True, False):
         sizes: dict[str, Any] = {"size_bytes": 2_000_000, "size_is_lower_bound": bound}
@@ -232,6 +246,11 @@ def test_wrong_use_is_one_sentence(tmp_path: Path) -> None:
     for option in ("--report", "--dropped"):
         with pytest.raises(UsageError, match=rf"^{option} \.: this is a folder; name a file"):
             run(source, "-o", tmp_path / "o.parquet", option, ".")
+    whole, other = source.read_bytes(), tmp_path / "o.parquet"
+    for option, path in (("-o", source), ("--report", other), ("--dropped", source)):
+        with pytest.raises(UsageError, match="already used for the input or the results; give another file"):
+            run(source, "-o", other, option, path)
+    assert source.read_bytes() == whole, "it became the targets that were drawn of it"
     with pytest.raises(UsageError, match="file not found"):
         run(tmp_path / "none.parquet", "-o", tmp_path / "o.parquet")
     assert not (tmp_path / "o.parquet").exists()

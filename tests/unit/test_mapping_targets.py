@@ -296,6 +296,19 @@ def test_cname_chains_from_a_real_name_server(tmp_path: Path, inputs: list[str])
     assert known == ["a.example.edgekey.net e1.a.akamaiedge.net", "", "g.old.net"], "a failed look-up knows nothing new"
 
 
+def test_the_host_of_the_url_is_asked_for_its_cnames(tmp_path: Path, inputs: list[str]) -> None:
+    """A crawl with `--start https://www.{domain}/` had found a CDN's name, and the domain's empty chain replaced it."""
+    chains: dict[str, list[str] | None] = {"a.example": [], "www.a.example": ["e1.a.akamaiedge.net"]}
+    rows = ["domain,url,server_ip,cname_chain", "a.example,https://www.a.example/f,9.1.1.1,old.akamaiedge.net"]
+    (tmp_path / "in.csv").write_text("\n".join([*rows, ""]))
+    with NameServer(chains) as server:
+        options = ["--cname-lookups", "--nameserver", "127.0.0.1", "--nameserver-port", str(server.port)]
+        run("targets", str(tmp_path / "in.csv"), "-o", str(tmp_path / "out.csv"), *inputs, *options)
+    with (tmp_path / "out.csv").open(newline="") as handle:
+        found = [(row["cname_chain"], row["cname_provider"]) for row in csv.DictReader(handle)]
+    assert (server.questions, found) == (["www.a.example"], [("e1.a.akamaiedge.net", "akamai")])
+
+
 def test_a_name_server_outside_is_refused() -> None:
     with pytest.raises(ReachError, match=r"192.0.2.1 is outside"):
         mapping.look_up(["a.example"], nameserver="192.0.2.1")

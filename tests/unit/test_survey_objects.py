@@ -123,6 +123,15 @@ def test_a_page_of_two_files_is_two_pages_of_its_size() -> None:
 
 
 @pytest.mark.thorough
+def test_a_page_with_data_urls_alone_has_no_objects_elsewhere() -> None:
+    page, *own = rows(rank=1, sizes={"image1": 100})
+    assert figures([replace(page, skipped=1), *own]).notes == [
+        "A page is its document with the objects at its own address: what one server sends. 1 of 1 pages name others, "
+        "too: elsewhere, without a size, or not asked for.",
+        "Not asked for (data and blob URLs, more than the most per page): 1.",
+    ]
+
+
 def test_the_cdf_ends_where_sizes_are_bounds() -> None:
     from survey.charts import Scan, draw_chart
 

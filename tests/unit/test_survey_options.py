@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import errno
 import functools
@@ -14,7 +15,10 @@ import socket
 import struct
 import time
 from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pyarrow as pa
@@ -26,7 +30,11 @@ from typer.testing import CliRunner
 from core.domain import Target
 from core.errors import UsageError
 from core.files import schemas, store
+from core.outreach.blocks import BlockLists
+from core.outreach.dns import Answer
+from core.outreach.pace import Lanes
 from survey import figures
+from survey.access import Access, NotAskedError
 from survey.charts import draw_figures
 from survey.engine import fill_targets, known
 from survey.figures import CSV_HEADER, as_document, as_rows, print_figures
@@ -34,6 +42,8 @@ from survey.options import prober
 from survey.options import record as counted
 from survey.options.prober import REPLY, REQUEST, TCP_INFO_BYTES, parse_tcp_info
 from survey.options.record import LOCAL_FAULTS, SHAKEN, HandshakeFailure, OptionsRecord, failure_of
+from survey.options.visit import OptionsVisitor
+from survey.subjects import Subject
 from survey.surveys.options import OPTIONS
 from tests.terminals import on_terminal
 from upshift import cli
@@ -183,6 +193,18 @@ def test_figures_add_up(records: list[OptionsRecord]) -> None:
     assert {len(row) for row in rows} == {len(CSV_HEADER)}
 
 
+def test_a_share_has_one_interval_wherever_it_is_printed() -> None:
+    """Of three files with the same domains the table said `all 3` 75.0 [58.6-86.4], and combinations [66.4-82.0]."""
+    every = [record(n, ecn=n % 4 > 0) for n in range(40)] + [record(n, outcome="failed") for n in range(40, 60)]
+    found = counted.figures(every * 3)
+    combinations, of_all = found.breakdowns["combinations"].shares, found.shares["all hosts"]["all"]
+    assert combinations["ECN+SACK+WS"] == of_all and of_all.n == 120
+    domains = figures.clustered([(3, 3)] * 20 + [(0, 3)] * 40)
+    assert found.breakdowns["failures"].shares == {"unknown": domains}
+    once = counted.figures(every).breakdowns["combinations"].shares["ECN+SACK+WS"]
+    assert once == figures.wilson(30, 40)
+
+
 @pytest.mark.parametrize(
     ("width", "cell"), [(60, " 95.7 "), (80, " 95.7 "), (120, " 95.7 [79-99] "), (160, " 95.7 [79.0-99.2] ")]
 )
@@ -259,6 +281,49 @@ def test_targets_are_filled_in_and_keep_their_columns(tmp_path: Path) -> None:
     assert written.drop_columns(["ecn", "sack", "window_scaling"]).equals(
         store.read_table(source, "targets").drop_columns(["ecn", "sack", "window_scaling"])
     )
+
+
+def test_a_file_at_another_host_of_a_domain_is_not_filled_in(tmp_path: Path) -> None:
+    """What the server of a domain's first file said was written of the other's as well, which nobody had asked."""
+    urls = ["https://www.a.example/1", "https://dl.a.example/2", "https://www.a.example/3", "https://b.example/"]
+    rows = [Target(domain="a.example", url=url) for url in urls[:3]]
+    rows.append(Target(domain="b.example", url=urls[3], ecn=False))
+    store.write_rows(tmp_path / "t.parquet", "targets", rows)
+    fill_targets(tmp_path / "t.parquet", tmp_path / "out.parquet", {"ecn": {"a.example": True}})
+    assert store.read_table(tmp_path / "out.parquet", "targets").column("ecn").to_pylist() == [True, None, True, False]
+
+
+def test_a_host_that_opts_out_while_its_handshake_waits_is_not_contacted(tmp_path: Path) -> None:
+    """Of a target whose URL is at another host than its domain, the domain alone was looked for just before the SYN."""
+    blocked, asked = tmp_path / "blocked.txt", mock.Mock()
+    blocked.touch()
+    lists = BlockLists([blocked])
+
+    class Rate:
+        async def turn(self, _: object = None) -> None:
+            blocked.write_text("www.a.example\n")
+            lists._looked = -100.0
+
+    class Probers:
+        async def ask(self, request: object, turn: Callable[[], AbstractAsyncContextManager[object]]) -> None:
+            async with turn():
+                asked(request)
+
+    async def visit() -> None:
+        found = mock.AsyncMock(return_value=Answer(addresses=("198.18.0.9",), chain=()))
+        limits: Any = {
+            "names": mock.AsyncMock(),
+            "rate": Rate(),
+            "lanes": Lanes(1000, 1),
+            "places": asyncio.Semaphore(),
+        }
+        access = Access(resolver=mock.Mock(addresses=found), blocks=lists, **limits)
+        visitor = OptionsVisitor(access=access, probers=Probers())  # type: ignore[arg-type]
+        await visitor.visit(Subject(domain="a.example", url="https://www.a.example/f"), record(1))
+
+    with pytest.raises(NotAskedError, match=r"www\.a\.example is in"):
+        asyncio.run(visit())
+    asked.assert_not_called()
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from core.outreach.dns import Answer, Service
 from core.outreach.pace import Lanes, TokenBucket
 from survey.access import Access, NotAskedError
 from survey.charts import _groups
-from survey.figures import Figures, as_document, as_rows, print_figures
+from survey.figures import Figures, as_document, as_rows, clustered, print_figures, wilson
 from survey.options.record import OptionsRecord
 from survey.quic import candidates
 from survey.quic.candidates import Candidate, OfferSource, parse_alt_svc
@@ -394,6 +394,24 @@ def test_figures() -> None:
     half = z / (1 + z * z / 6) * math.sqrt(1 / 24 + z * z / 144)
     share = found.shares["all"]["http/3"]
     assert (share.low, share.high) == (pytest.approx(0.5 - half), pytest.approx(0.5 + half))
+
+
+def test_results_of_one_domain_are_no_further_evidence() -> None:
+    """Three files with the same domains narrowed the intervals of causes, versions and single shares by two fifths."""
+    served: dict[str, Any] = {"https_record_h3": True, "negotiation": "versions", "answers_unpadded": False}
+    some = [
+        _of_domain(n, QuicCause.OK, versions="00000001,6b3343cf", versions_greased=True, **served) for n in range(30)
+    ]
+    some += [_of_domain(n, QuicCause.ADVERTISED_ONLY, versions="00000001", **served) for n in range(30, 40)]
+    once, thrice = figures(some), figures(some * 3)
+    share = thrice.shares["all"]["http/3"]
+    assert share == clustered([(3, 3)] * 30 + [(0, 3)] * 10)
+    versions = thrice.breakdowns["versions"].shares
+    assert (thrice.breakdowns["causes"].shares["ok"], versions["6b3343cf"]) == (share, share)
+    assert (thrice.singles["usable_of_offered"], thrice.singles["greased"]) == (share, share)
+    assert thrice.singles["answers_unpadded"] == clustered([(0, 3)] * 40)
+    assert list(versions) == ["00000001", "6b3343cf"]
+    assert once.breakdowns["versions"].shares["6b3343cf"] == once.breakdowns["causes"].shares["ok"] == wilson(30, 40)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -75,7 +75,7 @@ def targets(
     providers: ProviderFolder = None,
     backend: Backend = "own",
     cname_lookups: Annotated[
-        bool, typer.Option("--cname-lookups", help="Look up the CNAMEs of each domain in DNS (a second opinion).")
+        bool, typer.Option("--cname-lookups", help="Look up the CNAMEs of each URL's host in DNS (a second opinion).")
     ] = False,
     nameserver: Annotated[
         str | None, typer.Option(help="Address of the name server. Default: this host's first.")

@@ -46,9 +46,14 @@ def compose(
     from survey.compose import compose as choose
 
     table_of.check_out(out)
-    for option, path in (("--report", report), ("--dropped", dropped)):
+    used = {path.resolve() for path in files}
+    for option, path in (("--out", out), ("--report", report), ("--dropped", dropped)):
         if path is not None and path.is_dir():
             raise UsageError("this is a folder", where=f"{option} {path}", remedy="name a file")
+        if path is not None and path.resolve() in used:
+            raise UsageError("already used for the input or the results", where=option, remedy="give another file")
+        # An earlier set may be replaced by the new one, which keeps all of it.
+        used |= {one.resolve() for one in (path, *(union or [])) if one is not None}
     tables = [table_of.read(path, needs=NEEDS) for path in files]
     earlier = [table_of.read(path, needs=NEEDS) for path in union or []]
     composition = choose(
