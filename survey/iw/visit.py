@@ -89,6 +89,10 @@ PACING_ROUNDS = 2
 
 MOST_PACING_PROBES = 12
 
+SYN_ACK_AGAIN_US = 1_000_000
+"""A SYN-ACK that takes as long may be the second (RFC 6298). The server has no round trip of that, without time stamps,
+and does not pace (Linux, tcp_synack_rtt_meas)."""
+
 SMALL_MSS = 500
 """Firewalls drop SYNs with an MSS up to this one, against CVE-2019-11477 (`-m tcpmss --mss 1:500 -j DROP`) [bytes]."""
 
@@ -273,7 +277,8 @@ def _flight(reply: ProbeReply, segments: int, delay_ms: int) -> Flight | None:
     is_whole = reply.flight_segments == segments and not reply.notes & (Note.ARRIVALS_CUT | Note.HELD_UP)
     # Over TLS the server's handshake comes a round trip earlier: only the answer is spread by pacing.
     arrivals = [arrival.at_us / 1e6 for arrival in reply.arrivals if arrival.end > reply.handshake_bytes]
-    if reply.verdict != ProbeVerdict.LIMITED or not is_whole or len(arrivals) < 2 or not reply.rtt_us:
+    is_first = (reply.handshake_us or 0) < SYN_ACK_AGAIN_US
+    if reply.verdict != ProbeVerdict.LIMITED or not (is_whole and is_first and reply.rtt_us) or len(arrivals) < 2:
         return None
     return Flight(delay_s=delay_ms / 1000, rtt_s=reply.rtt_us / 1e6, arrivals_s=arrivals)
 

@@ -219,16 +219,15 @@ def fit(votes: Mapping[int, Vote]) -> Window | None:
 def is_within_rfc6928(votes: Mapping[int, Vote]) -> bool | None:
     """Whether the window is at or below RFC 6928's at each MSS.
 
-    The MSS is that of the server's segments: some send larger ones than we announce. A lower bound above it is enough
-    for False; None without a decided MSS.
+    The MSS is that of the server's segments: some send larger ones than we announce. A lower bound more than a segment
+    above it is enough for False: the last one, if it has the FIN, waits for no window of Linux before 6.10
+    (net/ipv4/tcp_output.c, tcp_cwnd_test). None without a decided MSS.
     """
-    above = [
-        (vote.bytes or 0) > rfc6928_bytes(max(mss, vote.payload_bytes or 0))
-        for mss, vote in votes.items()
-        if vote.verdict in (ProbeVerdict.LIMITED, ProbeVerdict.LOWER_BOUND, ProbeVerdict.WINDOW_BOUND)
-    ]
-    if any(above):
-        return False
+    for mss, vote in votes.items():
+        full = max(mss, vote.payload_bytes or 0)
+        free = full if vote.verdict == ProbeVerdict.LOWER_BOUND else 0
+        if vote.verdict in {ProbeVerdict.LIMITED, *BOUNDS} and (vote.bytes or 0) > rfc6928_bytes(full) + free:
+            return False
     return True if any(vote.verdict == ProbeVerdict.LIMITED for vote in votes.values()) else None
 
 
@@ -244,10 +243,13 @@ def _same_segments(limited: Mapping[int, Vote]) -> bool:
 
 
 def _fits(limited: Mapping[int, Vote], expected: Callable[[int], int]) -> bool:
-    """Whether the bytes are as expected at each MSS, within one segment."""
-    return all(
-        abs((vote.bytes or 0) - expected(mss)) < max(mss, vote.payload_bytes or 0) for mss, vote in limited.items()
-    )
+    """Whether the window is as expected at each MSS, within one segment: in bytes, or in segments, of which some may be
+    short (the end of a head, or of TLS's handshake)."""
+    for mss, vote in limited.items():
+        full = max(mss, vote.payload_bytes or 0)
+        if not (vote.bytes or 0) - full < expected(mss) < (vote.segments or 0) * full + full:
+            return False
+    return True
 
 
 def _floor(limited: Mapping[int, Vote]) -> int | None:

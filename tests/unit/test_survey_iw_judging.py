@@ -147,6 +147,13 @@ def test_rfc3390_by_counts_and_by_exact_bytes() -> None:
     assert found is not None and found.kind == WindowKind.SEGMENTS
 
 
+def test_rfc3390_with_a_head_in_a_segment_of_its_own() -> None:
+    """Linux before 2.6.39: four segments, three of more than 1095 bytes; here with a head of 200 bytes."""
+    sizes = {64: (4, 200), 128: (4, 456), 536: (4, 1_808), 1200: (3, 2_600)}
+    found = fit({mss: vote(segments, mss, size=size) for mss, (segments, size) in sizes.items()})
+    assert found is not None and (found.kind, found.bytes) == (WindowKind.RFC3390, 4380)
+
+
 def test_floors_and_mixtures() -> None:
     floored = {mss: vote(10, max(mss, 536), payload=max(mss, 536)) for mss in MSS}
     found = fit(floored)  # a server that floors the MSS itself
@@ -189,8 +196,12 @@ def test_within_rfc6928() -> None:
     assert is_within_rfc6928({mss: vote(10, max(mss, 536), payload=max(mss, 536)) for mss in MSS}) is True
     assert is_within_rfc6928({64: vote(84, 64, size=5_360)}) is False
     assert is_within_rfc6928(in_bytes(14_600)) is False  # at MSS 64 it is 229 segments
-    assert is_within_rfc6928({64: Vote(verdict=ProbeVerdict.LOWER_BOUND, segments=11, bytes=704)}) is False
-    assert is_within_rfc6928({64: Vote(verdict=ProbeVerdict.LOWER_BOUND, segments=9, bytes=576)}) is None
+    # With ten segments a FIN, and the end of the answer with it, leave as the eleventh.
+    for size, within in ((576, None), (704, None), (705, False)):
+        bound = Vote(verdict=ProbeVerdict.LOWER_BOUND, segments=math.ceil(size / 64), bytes=size, payload_bytes=64)
+        assert is_within_rfc6928({64: bound}) is within
+    closed = Vote(verdict=ProbeVerdict.LOWER_BOUND, segments=11, bytes=12_500, payload_bytes=1_200)
+    assert is_within_rfc6928({536: vote(10, 536), 1200: closed}) is True
     assert is_within_rfc6928({}) is None
 
 

@@ -259,6 +259,28 @@ def test_a_flight_without_a_round_trip_is_not_judged() -> None:
     assert (record.verdict, record.pace, record.spread_rtt) == (ProbeVerdict.LIMITED, "cannot_tell", None)
 
 
+def test_a_flight_after_a_lost_syn_ack_is_not_judged() -> None:
+    """The server has no round trip of the second SYN-ACK, and does not pace: 32 segments took 0.15 ms, and not 24."""
+    asked: list[int] = []
+
+    async def ask(request: ProbeRequest, _: Turn) -> ProbeReply:
+        asked.append(request.ack_delay_ms)
+        is_second = request.ack_delay_ms == 0 and len(asked) == 3  # after the two probes of the vote
+        rtt_us = 1_100_000 if is_second else 100_000
+        gap_us = 0 if is_second else (100_000 + 1_000 * request.ack_delay_ms) / 64
+        arrivals = (Arrival(round(gap_us * max(0, n - 9)), 1_200 * n + 1_200) for n in range(32))
+        flight = {"flight_segments": 32, "flight_bytes": 38_400, "largest_bytes": 1_200}
+        times = {"rtt_us": rtt_us, "handshake_us": rtt_us, "arrivals": tuple(arrivals)}
+        return reply(verdict=ProbeVerdict.LIMITED, **flight, **times)
+
+    access = mock.Mock(address=mock.AsyncMock(return_value=("198.18.0.9", ())))
+    visitor = IwVisitor(access=access, ask=ask, user_agent="x", names=our_names(), mss=(1_200,), pacing=True)
+    subject = Subject(domain="a.example", url="http://a.example/x")
+    record = asyncio.run(visitor.visit(subject, IwRecord(domain="a.example")))
+    assert (record.pace, record.probes) == ("paced", 9)
+    assert record.pacing_ratio == pytest.approx(2.0, abs=0.01)
+
+
 def test_a_target_whose_url_cannot_be_requested_is_a_failure_of_its_own() -> None:
     async def ask(request: ProbeRequest, _: Turn) -> ProbeReply:
         raise AssertionError(request)

@@ -121,15 +121,21 @@ impl Flight {
         self.contiguous() < self.extent()
     }
 
-    /// Segments missing below the extent, as many as the largest payload needs. That is the size of a full segment if it
-    /// was seen twice; else all that was seen may be the ends of writes, and the announced MSS is.
+    /// Size of a full segment: that of the largest payload if it was seen twice; else all that was seen may be the ends of
+    /// writes, and it is the announced MSS.
     #[must_use]
-    pub fn holes(&self) -> u32 {
-        let full = if self.largest_count >= 2 {
+    pub fn full(&self) -> u32 {
+        if self.largest_count >= 2 {
             self.largest
         } else {
             self.largest.max(self.mss)
-        };
+        }
+    }
+
+    /// Segments missing below the extent, as many as full ones need.
+    #[must_use]
+    pub fn holes(&self) -> u32 {
+        let full = self.full();
         let mut before = 0;
         let mut missing = 0;
         for &(start, end) in &self.ranges {

@@ -381,6 +381,32 @@ fn data_that_was_written_after_our_ack_is_no_limit_of_the_window() {
 }
 
 #[test]
+fn what_nagles_algorithm_held_back_is_no_limit_of_the_window() {
+    // Linux 6.18: a head of 200 bytes, its body by another write; the flight's segments, and what came after our ACK.
+    for (mss, flight, then, verdict) in [
+        (1_200, &[200][..], 600, Verdict::LowerBound),
+        (1_200, &[200, 1_200, 1_200], 600, Verdict::LowerBound),
+        (536, &[200, 536, 536], 320, Verdict::LowerBound),
+        (536, &[200, 536, 536], 536, Verdict::Limited),
+        (536, &[536, 536, 536], 1, Verdict::Limited), // by one write: it is not held back
+        (1_200, &[536], 536, Verdict::Limited),       // a server's own MSS, and a window of 1
+    ] {
+        let mut world = World::with_request(1, mss, Some(7), Mode::Window);
+        world.now += RTT;
+        let mut end = 0;
+        for length in flight {
+            world.data(end, *length, 0);
+            end += length;
+        }
+        world.now += TIMEOUT;
+        world.data(0, flight[0], 0);
+        world.now += RTT;
+        world.data(end, then, 0);
+        assert_eq!(world.probe.verdict(), Some(verdict), "{flight:?} {then}");
+    }
+}
+
+#[test]
 fn data_that_arrived_before_our_ack_left_is_no_limit_of_the_window() {
     for (early, verdict) in [(0, Verdict::Limited), (MS, Verdict::LowerBound)] {
         let mut world = World::with_request(1, 64, Some(7), Mode::Window);

@@ -150,7 +150,11 @@ impl Probe {
             let limit = 2 * round_trip + CONFIRMATION_SLACK;
             let since = self.confirmed_at.and_then(|at| now.checked_sub(at));
             let is_late = since.is_none_or(|since| since > limit);
-            let verdict = if is_late {
+            // A short segment after one: the end of the answer, which Nagle's algorithm holds back, and not the window.
+            let flight = &self.flight;
+            let has_short = flight.extent() < flight.segments().saturating_mul(flight.full());
+            let is_end = has_short && length < flight.full() && length != flight.largest();
+            let verdict = if is_late || is_end {
                 Verdict::LowerBound
             } else {
                 Verdict::Limited
