@@ -100,26 +100,26 @@ RUN_DELAY_LEAST_S = 0.005
 """Shorter waits never count: client and capture may differ by as much (`analysis.evidence.proof`)."""
 
 
-def cpu_bound(is_ok: Mask, last_byte_s: Floats, cpu_s: Floats) -> Flags:
-    """Whether clients used more than `CPU_LIMIT` of a core during the transfer; -1: unknown, or not ok.
+def cpu_bound(measured: Mask, ran_s: Floats, cpu_s: Floats) -> Flags:
+    """Whether clients used more than `CPU_LIMIT` of a core during the transfer; -1: unknown, or failed.
 
     Args:
-        is_ok: whether the outcome is ok.
-        last_byte_s: download times; NaN: unknown.
+        measured: whether the outcome is ok or censored.
+        ran_s: times until it was known: download times, lower bounds of the censored ones; NaN: unknown.
         cpu_s: CPU time within them; NaN: unknown.
     """
-    return _above(is_ok, last_byte_s, cpu_s, CPU_LIMIT, 0.0)
+    return _above(measured, ran_s, cpu_s, CPU_LIMIT, 0.0)
 
 
-def starved(is_ok: Mask, last_byte_s: Floats, waited_s: Floats) -> Flags:
-    """Whether clients waited for a CPU for more than `RUN_DELAY_LIMIT` of the transfer; -1: unknown, or not ok.
+def starved(measured: Mask, ran_s: Floats, waited_s: Floats) -> Flags:
+    """Whether clients waited for a CPU for more than `RUN_DELAY_LIMIT` of the transfer; -1: unknown, or failed.
 
     The arguments are as those of `cpu_bound`, with the time spent waiting.
     """
-    return _above(is_ok, last_byte_s, waited_s, RUN_DELAY_LIMIT, RUN_DELAY_LEAST_S)
+    return _above(measured, ran_s, waited_s, RUN_DELAY_LIMIT, RUN_DELAY_LEAST_S)
 
 
-def _above(is_ok: Mask, last_byte_s: Floats, part_s: Floats, limit: float, least_s: float) -> Flags:
-    known = is_ok & (last_byte_s != 0) & ~np.isnan(last_byte_s) & ~np.isnan(part_s)
-    share = np.divide(part_s, last_byte_s, out=np.zeros(len(part_s)), where=known)
+def _above(measured: Mask, ran_s: Floats, part_s: Floats, limit: float, least_s: float) -> Flags:
+    known = measured & (ran_s != 0) & ~np.isnan(ran_s) & ~np.isnan(part_s)
+    share = np.divide(part_s, ran_s, out=np.zeros(len(part_s)), where=known)
     return np.where(known, (share > limit) & (part_s > least_s), -1).astype(np.int8)

@@ -18,6 +18,8 @@ from analysis.measures.folders import Design
 from analysis.measures.pairs import Pairs, Samples, cost_bounds, pair, ratios
 from analysis.measures.rows import Median
 from analysis.measures.speedup import summary_of
+from analysis.measures.statistics.intervals import renumbered
+from analysis.measures.verdicts import STARVED_SHARE
 from core.domain import Comparison, Role, Transport
 from core.files.description import DescribedConfiguration
 
@@ -51,6 +53,14 @@ class ClientEffectRow:
     """Domains of these runs."""
     median: Median
     """Median ratio of the domains."""
+    starved: int
+    """Runs of two different clients of which one waited for a CPU for more than 25 % of the transfer; of QUIC clients
+    and their median, of which any did."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the host may be what differs, as for `Verdict.HOST_BUSY`."""
+        return self.starved > STARVED_SHARE * self.n
 
 
 def client_effects(design: Design, samples: Samples) -> list[ClientEffectRow]:
@@ -128,11 +138,12 @@ def _over_median(samples: Samples, names: Sequence[str]) -> Mapping[str, Pairs]:
     runs = np.flatnonzero(((rows >= 0) & (samples.excluded.codes[rows] < 0)).all(axis=0))
     times = cost_bounds(samples, *rows[:, runs])
     middle = [_middle(np.stack(ends)) for ends in zip(*times, strict=True)]
-    present, domain = np.unique(samples.domain.codes[runs], return_inverse=True)
+    domain, domains = renumbered(samples.domain.codes[runs])
+    waited = 0 if samples.starved is None else int(samples.starved[samples.download[rows[:, runs]]].any(axis=0).sum())
     over_all = {}
     for name, time in zip(names, times, strict=True):
         ratio = ratios((middle[0], middle[1]), time)
-        over_all[name] = Pairs(low=ratio[0], high=ratio[1], domain=domain.astype(np.int64), domains=len(present))
+        over_all[name] = Pairs(low=ratio[0], high=ratio[1], domain=domain, domains=domains, starved=waited)
     return over_all
 
 
@@ -145,5 +156,7 @@ def _middle(costs: Floats) -> Floats:
 
 
 def _row(what: Effect, name: str, over: str, pairs: Pairs) -> ClientEffectRow:
-    summary = summary_of(pairs, Comparison.of(name, over))
-    return ClientEffectRow(what=what, name=name, over=over, n=summary.n, domains=summary.domains, median=summary.median)
+    of = summary_of(pairs, Comparison.of(name, over))
+    return ClientEffectRow(
+        what=what, name=name, over=over, n=of.n, domains=of.domains, median=of.median, starved=pairs.starved
+    )

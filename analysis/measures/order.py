@@ -20,7 +20,7 @@ import numpy as np
 
 from analysis.measures.columns import Codes, Downloads, Floats, Ints
 from analysis.measures.statistics.intervals import cluster_medians, renumbered
-from core.domain import Outcome
+from core.domain import Failure, Outcome
 
 MINIMUM_RUNS = 10
 """With fewer measurement runs nothing is tested."""
@@ -60,7 +60,7 @@ _NOTHING = OrderEffects(
 
 
 def order_effects(downloads: Downloads, *, unproven: bool) -> OrderEffects:
-    """The effects of order on the downloads that are ok and may enter speed-ups.
+    """The effects of order on the downloads that may enter speed-ups and are ok, or ended at the same byte.
 
     Args:
         unproven: include downloads whose treatment could not be determined.
@@ -71,7 +71,10 @@ def order_effects(downloads: Downloads, *, unproven: bool) -> OrderEffects:
         drawn[np.random.default_rng(1).choice(len(drawn), MOST_RUNS, replace=False)] = True
     rows = np.flatnonzero(~downloads.is_warmup & drawn[downloads.run])
     last_byte_s = downloads.last_byte_s[rows]
-    counts = (downloads.outcome.are(Outcome.OK) & downloads.usable(unproven=unproven))[rows]
+    # What the byte budget ended, ended after the same byte in all of a measurement run.
+    at_byte = downloads.outcome.are(Outcome.CENSORED) & downloads.failure.are(Failure.BYTE_BUDGET)
+    is_timed = downloads.outcome.are(Outcome.OK) | at_byte
+    counts = (is_timed & downloads.usable(unproven=unproven))[rows]
     counts &= (last_byte_s > 0) & (last_byte_s < np.inf)
     configuration = downloads.configuration
     return effects(

@@ -26,7 +26,7 @@ from analysis.measures.columns import (
     numbered,
     rows_by_code,
 )
-from core.domain import Download, Outcome
+from core.domain import Download, Failure, Outcome
 from core.errors import UsageError
 from core.files import schemas
 
@@ -159,20 +159,24 @@ class Reader:
     def _columns(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[Any]]:
         """The columns of `Downloads` that need no environment."""
         texts = {name: self._names[name].encode(batch.column(name)) for name in _TEXTS}
-        is_ok = Texts(texts["outcome"], self._names["outcome"].all).are(Outcome.OK)
-        last_byte_s = _numbers(batch, "last_byte_s")
+        outcome, failure = (Texts(texts[name], self._names[name].all) for name in ("outcome", "failure"))
+        measured = outcome.are(Outcome.OK, Outcome.CENSORED)
+        last_byte_s, budget_s = _numbers(batch, "last_byte_s"), _numbers(batch, "budget_s")
+        # As `Download.time_bounds_s`: a time budget ends a download after its last byte.
+        ran_out = outcome.are(Outcome.CENSORED) & ~failure.are(Failure.BYTE_BUDGET)
+        ran_s = np.where(ran_out, np.fmax(last_byte_s, budget_s), last_byte_s)
         return texts | {
             "group": self._group(batch),
             "asn": self._names["asn"].encode(batch.column("asn").dictionary_encode()),
             "is_warmup": _numbers(batch, "position") <= 0,
             "position": _numbers(batch, "position").astype(np.int16),
             "last_byte_s": last_byte_s,
-            "budget_s": _numbers(batch, "budget_s"),
+            "budget_s": budget_s,
             "has_kpis": batch.column("kpi_engine").is_valid().to_numpy(zero_copy_only=False),
             "treatment_ok": _flags(batch, "treatment_ok"),
             "slow_handshake": _flags(batch, "slow_handshake"),
-            "cpu_bound": cpu_bound(is_ok, last_byte_s, _numbers(batch, "transfer_cpu_s")),
-            "starved": starved(is_ok, last_byte_s, _numbers(batch, "run_delay_s")),
+            "cpu_bound": cpu_bound(measured, ran_s, _numbers(batch, "transfer_cpu_s")),
+            "starved": starved(measured, ran_s, _numbers(batch, "run_delay_s")),
         }
 
     def _rate(

@@ -74,11 +74,11 @@ class ConfigurationRow:
     unproven: int
     """Downloads, ok or censored, whose treatment could not be determined. Left out of speed-ups by default."""
     cpu_bound: int
-    """Ok downloads whose client used more than 70 % of a core from the first packet to the last byte."""
+    """Downloads, ok or censored, whose client used more than 70 % of a core from the first packet to the end."""
     starved: int
-    """Ok downloads whose client waited for a CPU for more than 25 % of that time."""
+    """Downloads, ok or censored, whose client waited for a CPU for more than 25 % of that time."""
     cpu_unknown: int
-    """Ok downloads for which one of the two is unknown."""
+    """Downloads, ok or censored, for which one of the two is unknown."""
     near_ceiling: int
     """Downloads, ok or censored, that were faster than 70 % of their client's ceiling."""
     ceiling_unknown: int
@@ -150,7 +150,7 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
         "unproven": measured & is_whole & (d.treatment_ok < 0),
         "cpu_bound": d.cpu_bound == 1,
         "starved": d.starved == 1,
-        "cpu_unknown": is_ok & ((d.cpu_bound < 0) | (d.starved < 0)),
+        "cpu_unknown": measured & ((d.cpu_bound < 0) | (d.starved < 0)),
         "near_ceiling": measured & (d.near_ceiling == 1),
         "ceiling_unknown": measured & (d.near_ceiling < 0),
         "handshakes": d.slow_handshake >= 0,

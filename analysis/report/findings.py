@@ -26,7 +26,7 @@ from analysis.measures.tables import ConfigurationRow, DoseRow
 from analysis.measures.truth import TOLERANCE, TruthRow
 from analysis.measures.verdicts import SIGNIFICANCE, floors_of, noise_floors
 from analysis.report import render
-from core.domain import Transport
+from core.domain import Provider, Transport
 
 _FAR = 1.1
 """How far medians are apart that are worth a sentence: a bin of Table 2."""
@@ -187,7 +187,9 @@ def _unit_sentence(row: SpeedupRow) -> str:
             "typical speed-up and its interval count each domain once, and the interval may be too narrow."
         )
     providers = next((split.parts for split in row.splits if split.by is SplitBy.PROVIDER), ())
-    largest = max(providers, key=lambda part: part.domains, default=None)
+    # `other` is the name of many.
+    named = [part for part in providers if part.name != Provider.OTHER]
+    largest = max(named, key=lambda part: part.domains, default=None)
     if largest is not None and len(providers) > 1 and 2 * largest.domains > row.domains:
         sentences.append(
             f"Of the {render.count_of(row.domains, 'domain')}, {largest.domains} are of the provider {largest.name}: "
@@ -235,13 +237,13 @@ CLIENT_EFFECTS_TITLE = "What the client alone does: change of the time of a down
 def client_effect_sentence(rows: Sequence[ClientEffectRow]) -> str:
     """How much of a difference is the transport's, and how much the client's; empty without rows."""
     parts = [
-        f"transport {render.change_text(row.median)} ({row.name} over {row.over}, the same program)"
+        f"transport {render.client_change(row)} ({row.name} over {row.over}, the same program)"
         for row in rows
         if row.what is Effect.TRANSPORT
     ]
     count = sum(row.what is Effect.CLIENT for row in rows)
     parts += [
-        f"client {render.change_text(row.median)} ({row.name}, the slowest of {count} QUIC clients, over {row.over}, "
+        f"client {render.client_change(row)} ({row.name}, the slowest of {count} QUIC clients, over {row.over}, "
         "the fastest)"
         for row in rows
         if row.what is Effect.RANGE

@@ -48,7 +48,7 @@ TABLE2_CSV = (
 """Columns of table2.csv; with `--by`, preceded by the group's column (`vantage`, `provider`, `iteration`)."""
 
 CLIENT_EFFECTS_CSV = (
-    *("what", "name", "over", "n", "domains"),
+    *("what", "name", "over", "n", "domains", "starved"),
     *(f"ratio{end}" for end in ("", "_low", "_high", "_least", "_most")),
 )
 """Columns of client_effects.csv."""
@@ -174,7 +174,8 @@ def _splits(row: SpeedupRow) -> Iterator[dict[str, Any]]:
 
 def _client_effects(row: ClientEffectRow) -> dict[str, Any]:
     return (
-        {"what": row.what.value, "name": row.name, "over": row.over, "n": row.n, "domains": row.domains}
+        {"what": row.what.value, "name": row.name, "over": row.over}
+        | {"n": row.n, "domains": row.domains, "starved": row.starved}
         | {"ratio": row.median.value, "ratio_low": row.median.low, "ratio_high": row.median.high}
         | {"ratio_least": row.median.least, "ratio_most": row.median.most}
     )

@@ -170,8 +170,8 @@ def verdict_words(row: SpeedupRow) -> str:
 
 
 def margin_text(margin: float | None) -> str:
-    """`2 %`, `3.1 %`; a noise floor of which only a bound is known has none."""
-    return f"{100 * (margin - 1):.2g} %" if margin and math.isfinite(margin) else "the noise floor"
+    """`2 %`, `3.1 %`, `150 %`; a noise floor of which only a bound is known has none."""
+    return f"{round(100 * (margin - 1), 1):g} %" if margin and math.isfinite(margin) else "the noise floor"
 
 
 def count_of(number: int, thing: str) -> str:
@@ -301,13 +301,18 @@ def _bound_text(least: float | None, most: float | None) -> str:
     return ", ".join(f"{sign} {end:+.1f} %" for sign, end in known.items()) or "–"
 
 
+def client_change(row: ClientEffectRow) -> str:
+    """`+4.2 % [+3.1, +5.0]`, and whether it may be the host's."""
+    return change_text(row.median) + (", host too busy" if row.is_busy else "")
+
+
 def client_effect_cells(rows: Sequence[ClientEffectRow]) -> Cells:
     """Heading and rows: how much longer a download took, by what differs."""
     cells = [["what differs", "time of", "over that of", "n", "domains", "change of the time"]]
     for row in rows:
         over = "the run's QUIC clients (median)" if row.what is Effect.CLIENT else row.over
         what = row.what.value.replace("_", " ")
-        cells.append([what, row.name, over, str(row.n), str(row.domains), change_text(row.median)])
+        cells.append([what, row.name, over, str(row.n), str(row.domains), client_change(row)])
     return cells
 
 

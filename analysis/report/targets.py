@@ -254,8 +254,8 @@ def _why(record: Record) -> str:
         parts.append(f"disturbed by the host ({d.host_disturbance}): left out of speed-ups")
     elif d.treatment_ok is False:
         parts.append("treatment not accepted: left out of speed-ups")
-    if record.starved and d.run_delay_share:
-        parts.append(f"waited for a CPU for {d.run_delay_share:.0%} of the transfer")
+    if record.starved and d.run_delay_s and (bounds := d.time_bounds_s):
+        parts.append(f"waited for a CPU for {d.run_delay_s / bounds[0]:.0%} of the transfer")
     if record.near_ceiling:
         parts.append("above 70 % of its client's ceiling")
     return "; ".join(part for part in parts if part)

@@ -139,7 +139,7 @@ def configurations(dataset: Dataset) -> list[ConfigurationRow]:
                 cpu_bound=sum(cpu_bound(d) is True for d in members),
                 starved=sum(starved(d) is True for d in members),
                 cpu_unknown=sum(
-                    d.outcome == Outcome.OK and (cpu_bound(d) is None or starved(d) is None) for d in members
+                    d.outcome != Outcome.FAILED and (cpu_bound(d) is None or starved(d) is None) for d in members
                 ),
                 near_ceiling=near[name],
                 ceiling_unknown=unknown[name],
@@ -362,21 +362,23 @@ def near_ceiling(download: Download, known: Ceiling) -> bool | None:
 
 
 def cpu_bound(download: Download) -> bool | None:
-    """Whether the client used more than `CPU_LIMIT` of a core during the transfer; None: unknown, or not ok."""
-    if download.outcome != Outcome.OK or not download.last_byte_s or download.transfer_cpu_s is None:
+    """Whether the client used more than `CPU_LIMIT` of a core during the transfer; None: unknown, or failed."""
+    bounds = download.time_bounds_s
+    if not bounds or not bounds[0] or download.transfer_cpu_s is None:
         return None
-    return download.transfer_cpu_s / download.last_byte_s > CPU_LIMIT
+    return download.transfer_cpu_s / bounds[0] > CPU_LIMIT
 
 
 def run_delay_share(download: Download) -> float | None:
-    """Share of the transfer in which the client was ready to run and waited for a CPU; None: unknown, or not ok."""
-    if download.outcome != Outcome.OK or not download.last_byte_s or download.run_delay_s is None:
+    """Share of the transfer in which the client was ready to run and waited for a CPU; None: unknown, or failed."""
+    bounds = download.time_bounds_s
+    if not bounds or not bounds[0] or download.run_delay_s is None:
         return None
-    return download.run_delay_s / download.last_byte_s
+    return download.run_delay_s / bounds[0]
 
 
 def starved(download: Download) -> bool | None:
-    """Whether the client waited for a CPU for more than `RUN_DELAY_LIMIT` of the transfer; None: unknown, or not ok."""
+    """Whether the client waited for a CPU for more than `RUN_DELAY_LIMIT` of the transfer; None: unknown, or failed."""
     share = run_delay_share(download)
     if share is None:
         return None

@@ -131,6 +131,9 @@ def test_records_of_a_folder(tmp_path: Path) -> None:
         ["after WS", "20", "+4.4 %"],
     ]
     assert "the effect of the predecessor cannot be told" in sentence, "with two configurations it follows"
+    cut = [dataclasses.replace(one, outcome="censored", failure="byte_budget") for one in rows(40)]
+    same = order_effects(dataset.load([write_campaign(tmp_path / "cut", cut)]).downloads, unproven=False)
+    assert same == found, "all of a run ended after the same byte"
 
 
 def test_too_little_is_said(tmp_path: Path) -> None:

@@ -155,6 +155,23 @@ def test_a_client_that_waited_for_a_cpu_is_flagged_and_unknown_is_not_zero(tmp_p
     assert "waited for a CPU for 60% of the transfer" in report.build(data, report.ReportOptions())
 
 
+@pytest.mark.parametrize("failure", [None, "byte_budget", "time_budget"])
+def test_a_busy_host_is_seen_in_downloads_that_a_budget_ended(tmp_path: Path, failure: str | None) -> None:
+    end = {"outcome": "ok" if failure is None else "censored", "failure": failure, "budget_s": 2.0}
+    fast = {} if failure == "time_budget" else end
+    downloads = [
+        make_download(domain=f"d{at}.example", **changes)
+        for at in range(20)
+        for changes in (fast, {**end, "configuration": "aioquic", "last_byte_s": 1.6, "run_delay_s": 0.9})
+    ]
+    data = dataset.load([write_campaign(tmp_path / "c", downloads)])
+    (row,) = tables.table2(data)
+    assert (row.verdict, row.starved, row.n) == (Verdict.HOST_BUSY, 20, 20)
+    assert [(one.starved, one.cpu_unknown) for one in tables.configurations(data)] == [(0, 0), (20, 0)]
+    share = "45%" if failure == "time_budget" else "56%"  # of the time until the budget ended it
+    assert f"waited for a CPU for {share} of the transfer" in report.build(data, report.ReportOptions())
+
+
 @pytest.mark.parametrize(
     ("run_delay_s", "last_byte_s", "flag"),
     [(0.25, 1.0, False), (0.26, 1.0, True), (0.005, 0.006, False), (0.0051, 0.006, True), (None, 1.0, None)],

@@ -49,10 +49,12 @@ def campaign(
     clients: tuple[str, ...] = tuple(CLIENTS),
     cut: tuple[str, ...] = (),
     failure: str = "time_budget",
+    starved: int = 0,
     **slower: float,
 ) -> dataset.Dataset:
     """A campaign in which QUIC takes 0.9 of TCP's time, and some clients a factor more than that; the first three of
-    four downloads of those in `cut` run into their budgets at the end."""
+    four downloads of those in `cut` run into their budgets at the end; aioquic waits for a CPU at the first `starved`
+    domains."""
     rng, rows = np.random.default_rng(5), []
     for index in range(DOMAINS):
         for iteration in range(1, 5):
@@ -63,6 +65,7 @@ def campaign(
                 changes = {"domain": f"d{index}.example", "iteration": iteration, "position": position + 1}
                 if name in cut and iteration < 4:
                     changes |= {"outcome": "censored", "failure": failure, "budget_s": time_s}
+                changes["run_delay_s"] = 0.3 * time_s if name == "aioquic" and index < starved else 0.0
                 quic = {"transport": "quic", "tls_s": None} if http == "3" else {}
                 rows.append(
                     make_download(
@@ -127,6 +130,20 @@ def test_a_client_of_which_only_a_bound_is_known_is_the_slowest(tmp_path: Path) 
 def test_downloads_that_end_at_the_same_byte_are_as_good_as_whole_ones(tmp_path: Path) -> None:
     whole = effects(campaign(tmp_path / "a", aioquic=1.1))
     assert effects(campaign(tmp_path / "b", cut=tuple(CLIENTS), failure="byte_budget", aioquic=1.1)) == whole
+
+
+def test_what_a_busy_host_slowed_is_said_to_be_the_hosts(tmp_path: Path) -> None:
+    """As in Table 2: where in more than a tenth of the runs one of two clients waited for a CPU."""
+    made = {count: api.make_tables(campaign(tmp_path / f"{count}", aioquic=1.6, starved=count)) for count in (1, 2)}
+    for count, tables in made.items():
+        rows = {(row.what, row.name): row for row in tables.client_effects}
+        assert {key for key, row in rows.items() if row.starved} == {
+            *((Effect.CLIENT, name) for name in ("curl-h3", "aioquic", "quiche")),
+            (Effect.RANGE, "aioquic"),
+        }
+        assert rows[Effect.RANGE, "aioquic"].starved == rows[Effect.CLIENT, "quiche"].starved == 4 * count
+        for text in (client_effect_sentence(tables.client_effects), tables.markdown("client_effects")):
+            assert ("], host too busy" in text) == (count == 2)
 
 
 def test_a_run_without_one_of_the_clients_has_no_median_of_clients(tmp_path: Path) -> None:

@@ -272,6 +272,11 @@ def test_a_share_of_which_more_may_be_part_is_a_lower_bound() -> None:
     assert findings._share(open_) == "at least 50 %" and findings._share(known) == "50 %"
 
 
+def test_a_margin_is_said_to_a_tenth_of_a_per_cent() -> None:
+    words = [render.margin_text(margin) for margin in (1.02, 1.0312, 1.106, 2.5, math.inf)]
+    assert words == ["2 %", "3.1 %", "10.6 %", "150 %", "the noise floor"]
+
+
 def test_points_are_limited_by_whole_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = load(tmp_path)
     count = len(pairs_of(data).document["points"])
