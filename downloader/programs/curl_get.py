@@ -42,7 +42,11 @@ VERSIONS = {
     "3": pycurl.CURL_HTTP_VERSION_3ONLY,
 }
 GROUPS = "X25519:P-256:P-384"
-"""One key share, for the first: the ClientHello fits into one packet. With a post-quantum one before it, two."""
+"""One key share, for the first: the ClientHello fits into one packet."""
+
+POST_QUANTUM_GROUPS = f"*X25519MLKEM768:*{GROUPS}"
+"""A share for each that is marked (SSL_CTX_set1_groups_list(3)), as quiche and browsers send them: a server that has no
+post-quantum group would ask for the other by a HelloRetryRequest, a round trip more."""
 
 CHUNK_BYTES = 1 << 19
 """libcurl's largest buffer is 10 MiB; more than this makes no download faster."""
@@ -126,7 +130,7 @@ class _Download:
             (pycurl.USERAGENT, options.user_agent.encode("utf-8", "replace")),
             (pycurl.HTTPHEADER, fields),
             (pycurl.CAINFO, options.ca),
-            (pycurl.SSL_EC_CURVES, f"X25519MLKEM768:{GROUPS}" if post_quantum else GROUPS),
+            (pycurl.SSL_EC_CURVES, POST_QUANTUM_GROUPS if post_quantum else GROUPS),
             (pycurl.SSL_SESSIONID_CACHE, 0),
             (pycurl.FRESH_CONNECT, 1),
             (pycurl.FORBID_REUSE, 1),

@@ -219,7 +219,9 @@ class _Adapter(ForcedIPHTTPSAdapter):  # type: ignore[misc]  # the library ships
 
 def tls_context(options: Options) -> ssl.SSLContext:
     """What TLS needs, certificates included: loaded before the clock starts. Raises WrongUseError."""
-    context = create_urllib3_context()  # no tickets, no compression; a new one, so nothing can be resumed
+    # No tickets, no compression; a new one, so nothing can be resumed. On Python 3.13 and newer urllib3 would add
+    # VERIFY_X509_STRICT, which refuses chains that all other clients take.
+    context = create_urllib3_context(verify_flags=0)
     context.sslsocket_class = _Socket
     try:
         context.load_verify_locations(cafile=options.ca)

@@ -22,13 +22,14 @@ from core.errors import UsageError
 from downloader import clients
 from downloader.client import Client, ClientResult, DownloadRequest, with_setup
 from tests.cells import cells
-from tests.contract._client_hello import from_quic, from_tcp
+from tests.contract._client_hello import Hello, from_quic, from_tcp
 from tests.contract._programs import Programs, require
 from tests.contract.conftest import LARGE, Faulty, Server
 
 CLIENTS = list(clients.ALL.values())
 ALPN = {"1.1": "http/1.1", "2": "h2", "3": "h3"}
 """HTTP version -> its name in TLS (RFC 7301's registry)."""
+X25519_MLKEM768 = 0x11EC
 
 
 @pytest.fixture(params=CLIENTS, ids=lambda client: client.name)
@@ -121,17 +122,29 @@ def test_a_body_too_large_to_be_kept(client: Client, caddy: Any) -> None:
     assert 0 < result.transfer_cpu_s < result.last_byte_s + 0.01
 
 
-def test_the_client_hello_is_one_packet_with_one_key_share(client: Client, caddy: Any) -> None:
-    """What a server answers at once: a hello in two packets costs some of them round trips (docs/design/h3get.md)."""
+def hello_of(client: Client, caddy: Any, **changes: Any) -> Hello:
     kind = socket.SOCK_STREAM if client.transport is Transport.TCP else socket.SOCK_DGRAM
     with socket.socket(type=kind) as server, ThreadPoolExecutor(1) as thread:
         server.bind(("127.0.0.1", 0))
         server.settimeout(20)
         if kind is socket.SOCK_STREAM:
             server.listen()
-        download = thread.submit(call, client, ask(caddy, port=server.getsockname()[1], budget_s=0.8))
+        download = thread.submit(call, client, ask(caddy, port=server.getsockname()[1], budget_s=0.8, **changes))
         hello = from_tcp(server) if kind is socket.SOCK_STREAM else from_quic(server)
         assert download.result().failure in {Failure.CONNECTION_RESET, Failure.CONNECT_TIMEOUT}
+    return hello
+
+
+@pytest.mark.parametrize("name", ["curl-h1", "curl-h2"])
+def test_a_post_quantum_hello_has_a_share_for_other_servers_too(name: str, caddy: Any) -> None:
+    """One without would cost a round trip with them, for a HelloRetryRequest (RFC 8446, section 4.1.4)."""
+    hello = hello_of(clients.ALL[name], caddy, options={"post_quantum": 1})
+    assert hello.key_shares == [X25519_MLKEM768, Group.X25519]
+
+
+def test_the_client_hello_is_one_packet_with_one_key_share(client: Client, caddy: Any) -> None:
+    """What a server answers at once: a hello in two packets costs some of them round trips (docs/design/h3get.md)."""
+    hello = hello_of(client, caddy)
     assert hello.key_shares == [Group.X25519] and hello.size < 1300, hello
     # One that would send a share for each group that it lists can list but one.
     assert hello.groups in ([Group.X25519], [Group.X25519, Group.SECP256R1, Group.SECP384R1])

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 import requests
+import urllib3.util.ssl_
 
 from core.domain import Failure, FailureCode
+from core.system.this_host import system_bundle
 from downloader.programs import curl_get, requests_get
 from downloader.programs.codes import Icmp, hear_icmp, of_os_error
 from downloader.programs.common import Document
@@ -69,6 +71,13 @@ def test_a_reset_that_comes_before_the_address_was_asked_for_is_one() -> None:
     error = requests.exceptions.ConnectionError(OSError(ENOTCONN, os.strerror(ENOTCONN)))
     document: Any = SimpleNamespace(values={"connect_s": 0.1, "body_bytes": 0, "content_length": None})
     assert requests_get.classify(error, document)[0] is Failure.CONNECTION_RESET
+
+
+def test_every_python_takes_the_chains_that_other_clients_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """urllib3 has 3.13 and newer refuse what RFC 5280 asks of authorities and many lack, e.g. a key identifier."""
+    monkeypatch.setattr(urllib3.util.ssl_, "sys", SimpleNamespace(version_info=(3, 13)))
+    context = requests_get.tls_context(replace(OPTIONS, ca=str(system_bundle())))
+    assert not context.verify_flags & (ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN)
 
 
 def over_quic(*said: str) -> curl_get._Download:

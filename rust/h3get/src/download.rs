@@ -170,11 +170,7 @@ impl<'a> Download<'a> {
         let response = &self.exchange.response;
         let in_order = response.last_stream_byte_at() == Some(now);
         self.acks.received(datagrams, in_order, now);
-        if body_before > 0 {
-            self.order.read(response.body_bytes - body_before);
-        } else {
-            self.order = Order::default(); // what came before the body is behind none of its gaps
-        }
+        self.order.read(response.body_bytes - body_before);
         let spent = now >= self.request.budget;
         Ok(spent.then(|| {
             let established = self.connection.is_established();

@@ -1,40 +1,33 @@
 //! What the order of the body tells about losses. QUIC never repeats a packet, and its numbers are encrypted.
 
-/// So many packets after a gap show that the missing one is lost and not only late (RFC 9002, section 6.1.1).
-const PACKETS: usize = 3;
-/// Datagrams below this carry acknowledgements and no part of a body: they are behind no gap.
-const DATA_BYTES: usize = 100;
+/// So many packets behind a gap show that the missing one is lost and not only late (RFC 9002, section 6.1.1).
+const PACKETS: u64 = 3;
 
 /// Counts the times that a part of the body was missing.
 #[derive(Debug, Default)]
 pub struct Order {
-    /// Packets that came since the last look at the body and may have a part of it, and the bytes of all.
-    packets: usize,
+    /// Bytes of the packets that came since the last look at the body.
     bytes: u64,
-    /// Packets since the last gap was filled that did not bring the next part of the body.
-    behind: usize,
-    /// How often packets were lost. Several losses within a round trip are one, as for congestion control.
+    /// The largest packet so far, bytes.
+    largest: u64,
+    /// How often packets were lost.
     pub loss_episodes: u64,
 }
 
 impl Order {
     /// A packet came, of so many bytes.
-    pub const fn received(&mut self, bytes: usize) {
-        self.packets += (bytes >= DATA_BYTES) as usize;
+    pub fn received(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
+        self.largest = self.largest.max(bytes as u64);
     }
 
-    /// With the packets that came, the next so many bytes of the body could be read. More than they have themselves can be
-    /// read where they fill a gap; packets that bring nothing may also be repetitions.
+    /// With the packets that came, the next so many bytes of the body could be read. Where they fill a gap, these are more
+    /// than they have themselves (of which headers take about a 32nd): what waited behind it. What brings nothing
+    /// (acknowledgements, probes of a larger MTU, repetitions) waits for nothing.
     pub const fn read(&mut self, read: u64) {
-        let (packets, bytes) = (self.packets, self.bytes);
-        (self.packets, self.bytes) = (0, 0);
-        if read == 0 {
-            self.behind += packets;
-        } else if read > bytes {
-            self.loss_episodes += (self.behind >= PACKETS) as u64;
-            self.behind = 0;
-        }
+        let waited = read.saturating_sub(self.bytes - self.bytes / 32);
+        self.loss_episodes += (waited > PACKETS * self.largest * 9 / 10) as u64;
+        self.bytes = 0;
     }
 }
 
@@ -61,6 +54,12 @@ mod tests {
     }
 
     #[test]
+    fn a_gap_in_a_burst_that_is_taken_in_at_once_was_a_loss() {
+        assert_eq!(after(&[(9, 10800, 2300), (1, 1200, 9200)]), 1);
+        assert_eq!(after(&[(9, 10800, 2300), (5, 6000, 13_800)]), 1);
+    }
+
+    #[test]
     fn a_gap_of_several_packets_is_filled_one_by_one() {
         let filled = [
             (5, 6000, 0),
@@ -74,6 +73,8 @@ mod tests {
     #[test]
     fn a_gap_that_is_filled_soon_was_reordering() {
         assert_eq!(after(&[(2, 2400, 0), (1, 1200, 3500), (4, 4800, 4700)]), 0);
+        let (probe, early, late) = ((1, 1200, 0), (1, 1200, 0), (1, 1200, 2300));
+        assert_eq!(after(&[probe, probe, probe, early, late]), 0);
     }
 
     #[test]
