@@ -103,7 +103,7 @@ class Knobs(Strict):
     )
     html: Annotated[Number, About("B", "Answer that is fetched before the objects; 0: none.")] = 0
     objects: Annotated[Numbers, About("B", "Answers, each with its head; a number is a list of one.")] = ()
-    connections: Annotated[Positive, About("", "Connections over which the objects are fetched.")] = 1
+    connections: Annotated[Positive, About("", "Connections over which the objects are fetched, at most one for each.")] = 1
     pipelined: Annotated[bool, Field(strict=True), About("", "All objects of a connection are requested at once.")] = (
         False
     )
