@@ -96,7 +96,11 @@ def find_captures(path: Path) -> list[Path]:
         raise not_found(path, remedy="name a capture")
     if not path.is_dir():
         return [path]
-    captures = sorted(entry for entry in path.rglob("*") if is_capture_name(entry.name) and entry.is_file())
+    # A folder of several hosts' vantage points has links to them; no others are followed.
+    roots = [path, *(entry for entry in path.glob("vantage/*") if entry.is_symlink())]
+    captures = sorted(
+        entry for root in roots for entry in root.rglob("*") if is_capture_name(entry.name) and entry.is_file()
+    )
     if not captures:
         wanted = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
         raise UsageError(

@@ -131,6 +131,17 @@ def test_captures_are_found_whatever_the_case_of_their_names(tmp_path: Path) -> 
     assert [path.name for path in find_captures(tmp_path)] == names
 
 
+def test_captures_are_found_behind_links_to_vantage_points(tmp_path: Path) -> None:
+    """A folder of several hosts' vantage points has links to them; `upshift kpis` found no capture in it."""
+    home, together = tmp_path / "home" / "vantage" / "MUC", tmp_path / "together" / "vantage"
+    (home / "captures").mkdir(parents=True)
+    (home / "captures" / "1.pcap").touch()
+    together.mkdir(parents=True)
+    (together / "MUC").symlink_to("../../home/vantage/MUC", target_is_directory=True)
+    assert find_captures(together.parent) == [together / "MUC" / "captures" / "1.pcap"]
+    assert find_captures(tmp_path) == [home / "captures" / "1.pcap"]
+
+
 def test_a_directory_without_captures_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("none")
     with pytest.raises(UsageError, match="holds no captures"):

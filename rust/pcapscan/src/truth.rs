@@ -17,7 +17,7 @@ use crate::tcp::{Segment, flag};
 const LARGEST_WINDOW: i32 = 1 << 30;
 /// A counter of a connection or a host moves by a small step from packet to packet.
 const LARGEST_ID_STEP: u16 = 1024;
-/// Beyond this many packets a 16-bit counter may have wrapped, so the newest packet is the reference instead.
+/// Beyond this many numbers a 16-bit counter may have wrapped, so the newest packet is the reference instead.
 const ID_HORIZON: u64 = 20_000;
 /// A retransmission needs a round trip after its gap opened, or its original; the clock of the capture is not perfect.
 const RTT_SHARE: f64 = 0.9;
@@ -127,6 +127,8 @@ pub struct Truth {
     has_last_id: bool,
     /// The last packet had this direction's `last_*`.
     id_steps: u32,
+    /// Sum of these steps: a counter of a host, or of packets that were merged, moves by more than 1.
+    id_stepped: u64,
     id_jumps: u32,
     holes: Holes,
     /// Counts of verdicts by evidence.
@@ -280,11 +282,12 @@ impl Truth {
     #[expect(clippy::inline_always, reason = "it is part of the fast path")]
     pub fn note_id(&mut self, id: u16) {
         if self.has_last_id {
-            // Small steps back are reordering, not another kind of number.
+            // Small steps back are reordering, not another kind of number, and a copy has the same one.
             let step = id.wrapping_sub(self.last_id).cast_signed().unsigned_abs();
             if (1..=LARGEST_ID_STEP).contains(&step) {
                 self.id_steps += 1;
-            } else {
+                self.id_stepped += u64::from(step);
+            } else if step > 0 || id == 0 {
                 self.id_jumps += 1;
             }
         }
@@ -381,7 +384,8 @@ impl Truth {
         let known = hole.or_else(|| self.holes.find_filled(start, end));
         let opener = known.map_or(self.newest, |hole| hole.opener);
         if self.ids_count() {
-            let aged = stamp.packet - opener.packet > ID_HORIZON;
+            let numbers = (stamp.packet - opener.packet).saturating_mul(self.id_stepped);
+            let aged = numbers / u64::from(self.id_steps) > ID_HORIZON;
             let reference = if aged { self.newest } else { opener };
             if let (Some(id), Some(other)) = (stamp.id(), reference.id())
                 && id != other

@@ -227,6 +227,30 @@ fn copies_are_found_where_none_follows_its_packet_at_once() {
 }
 
 #[test]
+fn numbers_count_where_each_packet_is_captured_twice() {
+    use TrueClass::{Duplicate, New, Retransmission};
+    let order = [(0, 1), (1, 2), (2, 3), (3, 4), (5, 6), (4, 7)];
+    let twice = order.iter().flat_map(|&one| [one, one]);
+    let packets: Vec<_> = twice.map(|(n, id)| (n * 10, Some(id), 7)).collect();
+    let (classes, mut expected) = (feed(&packets), [New, Duplicate].repeat(6));
+    expected[10] = Retransmission;
+    assert_eq!(classes, expected);
+}
+
+#[test]
+fn a_counter_that_moves_by_more_than_one_wraps_sooner() {
+    // Merged packets, a busy host, and a counter with its bytes swapped.
+    for (step, late) in [(2, 18_000), (50, 700), (256, 130), (256, 200)] {
+        let id = |n: u32| u16::try_from(n * step % 65_536).ok();
+        let begin = (0..20).chain(21..20 + late);
+        let mut packets: Vec<_> = begin.map(|n| (n * 10, id(n), 7)).collect();
+        packets.push((200, id(20 + late), 7));
+        let class = feed(&packets).pop();
+        assert_eq!(class, Some(TrueClass::Retransmission), "{step} {late}");
+    }
+}
+
+#[test]
 fn of_two_syn_acks_the_one_holds_that_the_data_continues() {
     let first = 1000u32;
     for other in [

@@ -278,6 +278,7 @@ impl Connection {
         }
         let side = &mut self.sides[direction];
         let ws = side.count_marks(verdict.flags);
+        let continues = side.truth.expects(segment.seq);
         let truth = side.truth.segment(
             segment,
             datagram.id,
@@ -326,7 +327,7 @@ impl Connection {
         if let Some(rtt_ns) = verdict.ack_rtt_ns {
             self.note_ack_rtt(direction, rtt_ns, now_ns);
         }
-        let rtt = self.match_segment(direction, segment, is_sent, now_ns);
+        let rtt = self.match_segment(direction, segment, is_sent, continues, now_ns);
         if let Some(series) = &mut self.series {
             let end = verdict.relative_seq.wrapping_add(segment.len);
             note_series(series, direction, datagram.ip_bytes, now_ns, rtt);

@@ -75,7 +75,9 @@ impl Connection {
         if self.last_client_data_ns.is_some() || self.response.is_begun_by(new_bytes) {
             self.begin_response(new_bytes, now_ns);
         }
-        if was_missing && !CLOSE_NOTIFY_BYTES.contains(&new_bytes) {
+        // What fills a gap may have been sent before as a whole.
+        let filling_bytes = if new_bytes > 0 { new_bytes } else { len };
+        if was_missing && !CLOSE_NOTIFY_BYTES.contains(&filling_bytes) {
             self.response.last_ns = now_ns;
             self.response.ip_bytes = self.sides[direction].ip_bytes;
         }
@@ -320,6 +322,17 @@ mod tests {
             path.data(at, false, 1448);
         }
         assert_eq!(path.answer(), (150, 251, 4 * 1448));
+    }
+
+    #[test]
+    fn a_close_notify_that_was_lost_ends_no_answer_either() {
+        let mut path = requested(RTT, 200);
+        path.flight(150);
+        path.next[1] += 24;
+        path.segment(152, false, 0x11, 0); // FIN
+        path.next[1] -= 24;
+        path.data(402, false, 24);
+        assert_eq!(path.answer(), (150, 151, 2 * 1448));
     }
 
     #[test]

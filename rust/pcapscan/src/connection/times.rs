@@ -57,23 +57,24 @@ impl Connection {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "it is part of the fast path")]
     pub(super) fn match_plain<const DIRECTION: usize>(&mut self, segment: Plain<'_>, now_ns: i64) {
-        self.match_timestamps::<DIRECTION>(&Times::from(segment), true, now_ns);
+        self.match_timestamps::<DIRECTION>(&Times::from(segment), true, true, now_ns);
     }
 
-    /// Matches the timestamps of a segment; the round-trip time that ends with it, ns, if one does. What is not sent
-    /// data, such as a copy, is in no round.
+    /// Matches the timestamps of a segment; the round-trip time that ends with it, ns, if one does: it has to continue
+    /// the data. What is not sent data, such as a copy, is in no round.
     #[inline]
     pub(super) fn match_segment(
         &mut self,
         direction: usize,
         segment: &Segment<'_>,
         is_sent: bool,
+        continues: bool,
         now_ns: i64,
     ) -> Option<i64> {
         let times = Times::of(segment)?;
         match direction {
-            0 => self.match_timestamps::<0>(&times, is_sent, now_ns),
-            _ => self.match_timestamps::<1>(&times, is_sent, now_ns),
+            0 => self.match_timestamps::<0>(&times, is_sent, continues, now_ns),
+            _ => self.match_timestamps::<1>(&times, is_sent, continues, now_ns),
         }
     }
 
@@ -84,6 +85,7 @@ impl Connection {
         &mut self,
         segment: &Times,
         is_sent: bool,
+        continues: bool,
         now_ns: i64,
     ) -> Option<i64> {
         let (tsval, tsecr) = (segment.tsval, segment.tsecr);
@@ -123,12 +125,62 @@ impl Connection {
         if let Some(rounds) = &mut rounds {
             rounds.flight(is_window_limited);
         }
-        // With nothing in flight before it, this packet waited for the application or a timer, not for the ACK.
-        let rtt_ns = echo.rtt_ns.filter(|_| after(segment.seq, echo.acks.1))?;
+        // With nothing in flight before it, this packet waited for the application or a timer, not for the ACK. So did
+        // what repeats data or leaves a gap, if it is a tail loss probe (RFC 8985, section 7).
+        let waited_for_ack = continues && after(segment.seq, echo.acks.1);
+        let rtt_ns = echo.rtt_ns.filter(|_| waited_for_ack)?;
         other.rtt_timestamps.add(rtt_ns);
         if let Some(rounds) = rounds {
             rounds.rtt(rtt_ns);
         }
         Some(rtt_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Packet, Writer};
+    use crate::{Capture, Engine, Record, Settings};
+    use std::io::Cursor;
+
+    #[test]
+    fn a_tail_loss_probe_ends_no_round_trip() {
+        // Time [ms], place in the server's data, length, TSecr; the client's: place that it acknowledges. TSval is time.
+        let data = |at, place, echo| (at, false, place, 1448, echo);
+        let ack = |at, place| (at, true, place, 0, 0);
+        let mut writer = Writer::default();
+        for (at, from_client, place, len, echo) in [
+            ack(50, 0),
+            data(100, 0, 50),
+            ack(100, 1448),
+            data(101, 1448, 50),
+            ack(101, 2896),
+            data(150, 2896, 100),
+            ack(150, 4344),
+            // Two are lost; the server waits for two round trips and more after the last ACK, and repeats the third.
+            data(325, 4344 + 2 * 1448, 150),
+        ] {
+            let [client, server] = [1001, 5001 + place];
+            writer.packet(&Packet {
+                time_ns: u64::from(at) * 1_000_000,
+                from_client,
+                seq: if from_client { client } else { server },
+                ack: if from_client { server } else { client },
+                flags: 0x10,
+                window: 60_000,
+                len,
+                id: 0,
+                timestamps: Some((at, echo)),
+            });
+        }
+        let bytes = Cursor::new(writer.bytes().to_vec());
+        let mut capture = Capture::from_reader(Box::new(bytes)).unwrap();
+        let mut engine = Engine::new(Settings::default());
+        engine.run(&mut capture, &mut (), u64::MAX);
+        let client = Record::new(engine.connections().next().unwrap(), false).client;
+        assert_eq!(
+            (client.rtt_ts_count, client.rtt_ts_max_ns),
+            (1, Some(50_000_000))
+        );
     }
 }
