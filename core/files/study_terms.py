@@ -38,6 +38,8 @@ _OF_CLIENT: Mapping[str, Client] = {
     "idle_ms": "again",
 }
 """Knobs that only one client has."""
+_SEND = {"pace": ("on", 0.01, 100), "first": ("rfc3390", 1, 10_000_000), "think": (None, 0, 60_000)}
+"""Words and bounds of `send`; round trips, bytes and ms."""
 _QUEUE = re.compile(r"(?P<products>bdp x [0-9]{1,18}(?:\.[0-9]+)?)|(?P<packets>[0-9]+) packets?")
 
 
@@ -103,7 +105,7 @@ class Knobs(Strict):
     )
     html: Annotated[Number, About("B", "Answer that is fetched before the objects; 0: none.")] = 0
     objects: Annotated[Numbers, About("B", "Answers, each with its head; a number is a list of one.")] = ()
-    connections: Annotated[Positive, About("", "Connections over which the objects are fetched, at most one for each.")] = 1
+    connections: Annotated[Positive, About("", "Connections over which objects are fetched, one for each at most.")] = 1
     pipelined: Annotated[bool, Field(strict=True), About("", "All objects of a connection are requested at once.")] = (
         False
     )
@@ -156,6 +158,14 @@ class Knobs(Strict):
             *(
                 ((rate or 0) > MOST_MBIT, f"{name} is above {MOST_MBIT:g}, which the emulator does not reach")
                 for name, rate in (("rate_mbit", self.rate_mbit), ("uplink_mbit", self.uplink_mbit))
+            ),
+            *(
+                (
+                    value != word and not (isinstance(value, int | float) and least <= value <= most),
+                    f"send.{name} {value!r} is not {least:g} to {most:g}" + (f" or {word!r}" if word else ""),
+                )
+                for name, (word, least, most) in _SEND.items()
+                if (value := self.send.get(name)) is not None
             ),
             (self.iw not in WINDOWS and not sends_self, f"iw {self.iw} has no address in the lab"),
             (sends_self and self._loses, "grow counts in loss-free flows only, and this path loses packets"),
