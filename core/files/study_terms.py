@@ -164,8 +164,8 @@ class Knobs(Strict):
                     value != word and not (isinstance(value, int | float) and least <= value <= most),
                     f"send.{name} {value!r} is not {least:g} to {most:g}" + (f" or {word!r}" if word else ""),
                 )
-                for name, (word, least, most) in _SEND.items()
-                if (value := self.send.get(name)) is not None
+                for name, value in self.send.items()
+                for word, least, most in [_SEND.get(name, (value, 0, 0))]
             ),
             (self.iw not in WINDOWS and not sends_self, f"iw {self.iw} has no address in the lab"),
             (sends_self and self._loses, "grow counts in loss-free flows only, and this path loses packets"),
