@@ -204,7 +204,8 @@ class HostDisturbance(StrEnum):
     """How the host falsified one download whose options were as requested. The vocabulary is closed, like `Failure`."""
 
     CLIENT_LATE = "client_late"
-    """By the capture, the last byte arrived well before the client read it: the client waited for a processor."""
+    """By the capture, the last byte arrived well before the client read it: the client waited for a processor. Of
+    TCP alone: a late client of QUIC acknowledges late, and its download stays in."""
 
 
 class CacheState(StrEnum):

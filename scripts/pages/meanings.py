@@ -122,7 +122,7 @@ DOSE_HEAD = (
 
 DOSE_MEANINGS = {
     "dose": "The sign that the option took effect.",
-    "acted": "yes: it took effect in these runs; no: it did not; unknown: a KPI is missing.",
+    "acted": "yes: it took effect in these runs; no: it did not; unknown: a KPI is missing, or the limiter is unknown.",
 }
 
 EFFECTS_HEAD = "One line per cell that a quirk of the published pipeline moves. Shares are from 0 to 1."
@@ -184,7 +184,7 @@ TABLE2_MEANINGS = {
     "lose": "Share of domains whose median speed-up surely is at most 1 / 1.02.",
     **{f"{name}_low": "Lower end of its 95 % interval." for name in ("gain", "lose")},
     **{f"{name}_high": "Upper end." for name in ("gain", "lose")},
-    "starved": "Pairs of two different clients of which one waited for a CPU for more than 25 % of the transfer.",
+    "starved": "Pairs of two different clients of which one waited for a CPU for more than 25 % of its time.",
     "handshake": "Median speed-up of the handshake (TCP with TLS, or QUIC), where TCP and QUIC are compared, "
     "of pairs whose downloads are both ok.",
     "transfer": "Median speed-up of the time from the answer's first packet (`time_to_answer`) to the last body "

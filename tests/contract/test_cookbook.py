@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import upshift
@@ -123,6 +124,38 @@ def test_a_snippet_runs(snippets_run: tuple[Path, list[tuple[str, str]]], number
     drawn = re.findall(r'savefig\("(.*?)"\)', SNIPPETS[number])
     assert printed or drawn
     assert all((where / f"{number}" / name).stat().st_size > 1_000 for name in drawn)
+
+
+def test_packets_of_an_answer_are_all_drawn_and_searched(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first one comes alone, before a pause, and what was lost before it comes again later; a row has no answer."""
+    for name in ("matplotlib", "pandas"):
+        pytest.importorskip(name)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    monkeypatch.chdir(tmp_path)
+    row: dict[str, Any] = {"outcome": "ok", "transport": "tcp", "position": 1, "domain": "a", "configuration": "BL"}
+    for started_ns in range(1_764_000_000_000_000_000, 1_764_000_000_000_010_000, 503):
+        packets = pa.table(
+            {
+                "time_ns": [started_ns + 1_000_000 * ms for ms in (0, 20, 320, 321)],
+                "direction": ["c2s", "s2c", "s2c", "s2c"],
+                "seq": pa.array([0, 1449, 2897, 1], pa.uint32()),
+                "len": [0, 1448, 1448, 1448],
+                "true_class": ["", "new", "new", "retransmission"],
+            }
+        )
+        rows = [
+            {**row, "started_at": started_ns / 1e9, "time_to_answer": at, "time_to_first_byte": at}
+            for at in (0.02, None)
+        ]
+        monkeypatch.setattr(upshift, "read", lambda _, rows=rows: pa.Table.from_pylist(rows))
+        monkeypatch.setattr(upshift, "packets", lambda *_, packets=packets: packets)
+        exec(SNIPPETS[-1], {"folder": tmp_path})
+        assert capsys.readouterr().out == "a BL: no packet for 300.0 ms from 0.020 s\n"
+    variables: dict[str, Any] = {"folder": tmp_path}
+    exec(SNIPPETS[-2], variables)
+    assert sorted(y for line in variables["axes"].lines for y in line.get_ydata()) == pytest.approx([-1.448, 0, 1.448])
 
 
 def test_there_is_a_snippet_of_each_kind() -> None:

@@ -16,9 +16,14 @@ from typing import Any
 
 import pytest
 
+from analysis.captures.limiter import CPU_LIMIT, NEVER_SLEEPS
+from analysis.evidence.proof import CLIENT_SLACK_S, CLIENT_SLACK_SHARE
+from core import paper
 from downloader.campaign.campaign import load
 from downloader.campaign.targets import load_targets
+from downloader.execution.capture import SNAP_BYTES
 from upshift import cli
+from upshift.estimate import CAPTURE_BYTES, CAPTURE_SHARE, PACKED
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = (
@@ -115,6 +120,22 @@ def test_the_pages_were_understood() -> None:
 def test_a_wrong_command_would_be_found(words: list[str]) -> None:
     with pytest.raises(Exception, match=r"Missing option|[Nn]o such option|has no command|no command|Missing"):
         parse(words)
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("scripts/pages/glossary.md", f"more than {CPU_LIMIT:.0%} of a core".replace("%", " %")),
+        ("scripts/pages/glossary.md", f"for one for more than {NEVER_SLEEPS:.0%} of".replace("%", " %")),
+        ("docs/method/comparisons.md", f"{1e3 * CLIENT_SLACK_S:g} ms, and more than {100 * CLIENT_SLACK_SHARE:g} %"),
+        ("docs/design/downloader.md", f"{100 * CAPTURE_SHARE:g} % of the IP bytes\n  and {CAPTURE_BYTES // 1000} kB"),
+        ("docs/design/downloader.md", f"which packs to {100 * PACKED:g} %"),
+        ("examples/cloud/mail-to-operators.txt", f"the first {SNAP_BYTES} bytes of each packet"),
+        ("docs/use/scale.md", f"`{paper.BASELINE}`, `{paper.BASELINE_AGAIN}` and `{paper.FULL}`, in place"),
+    ],
+)
+def test_a_page_says_what_the_code_does(page: str, words: str) -> None:
+    assert words in (REPOSITORY / page).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES)
