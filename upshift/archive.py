@@ -192,6 +192,8 @@ def reproduce(folder: Path, contents: Contents, progress: Progress) -> Iterator[
         anew = Path(temporary) / bag.PAYLOAD
         for name in contents.folders:
             shutil.copytree(payload / name, anew / name, ignore=shutil.ignore_patterns(*MADE, "combined"))
+            for path in (anew / name, *(anew / name).rglob("*")):  # an archive's folders may be read-only
+                path.chmod(0o755 if path.is_dir() else 0o644)
             if contents.names is Identities.KEEP:
                 _inspect(anew / name, progress)
         make_results(anew, contents.folders)

@@ -48,8 +48,9 @@ _ADDRESSES = (
 )
 """What may hold an IPv6 address, with a port or the end of a sentence, too, or a MAC address; then what may be an IPv4
 address."""
-_MAC = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}")
-_NAMED_BY_MAC = re.compile(r"(?<=\benx)[0-9a-f]{12}\b")
+_MAC = re.compile(r"(?:[0-9A-Fa-f]{1,2}:){5}[0-9A-Fa-f]{1,2}")
+"""Without leading zeros (ether_ntoa(3)) in what `ip` says of bridges, after a priority: 8000.52:54:0:ab:cd:ef."""
+_NAMED_BY_MAC = re.compile(r"(?<=\b(?:enx|wlx|wwx))[0-9a-f]{12}\b")
 """The MAC address in an interface's name (systemd.net-naming-scheme(7))."""
 
 
@@ -140,7 +141,7 @@ def _in_document(value: Any, names: Mapping[str, str], key: bytes) -> Any:
 def _without_address(text: str, key: bytes) -> str:
     plain = text.strip(".")
     parts = (text, plain, plain.removesuffix(":"), plain.removeprefix(":"), plain.strip(":"))
-    for part in (*parts, parts[-1].rpartition(":")[0]):
+    for part in (*parts, parts[-1].rpartition(":")[0], text.rpartition(".")[2]):
         if _is_address(part):
             return text.replace(part, pseudonym(part, key))
     return text

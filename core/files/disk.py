@@ -49,7 +49,7 @@ def parse_size(value: int | str) -> int:
 def size_text(size_bytes: int) -> str:
     """A size for people, with three digits: `1.23 GB`."""
     for unit in ("TB", "GB", "MB", "kB"):
-        if size_bytes >= _UNITS[unit]:
+        if size_bytes >= 0.9995 * _UNITS[unit]:  # 999.5 kB are 1 MB with three digits
             return f"{size_bytes / _UNITS[unit]:.3g} {unit}"
     return f"{size_bytes} B"
 

@@ -236,7 +236,8 @@ def domain_of(name: str) -> str:
     if is_address(host.strip("[]")):
         raise _RowError("an IP address")
     labels = host.split(".")
-    if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
+    # A top-level name has a letter (RFC 1123, section 2.1): 192.0.2.0-192.0.2.255 and 192.0.2 are addresses to people.
+    if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels) or not re.search("[a-z]", labels[-1]):
         raise _RowError("not a domain name")
     if len(labels) < 2:
         raise _RowError("a bare top-level name")

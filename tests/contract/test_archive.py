@@ -13,6 +13,7 @@ import tarfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from unittest import mock
 
 import pyarrow.parquet as pq
 import pytest
@@ -23,6 +24,7 @@ from core.files import bag, schemas, store
 from tests.cells import Repeats
 from tests.inspected import captures, described_campaign
 from upshift import archive as archive_module
+from upshift.archive_pages import CapturesOf, Identities
 from upshift.cli import app
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -203,6 +205,25 @@ def test_another_code_is_said_and_tried(archive: Path, tmp_path: Path) -> None:
     done = run("reproduce", copy)
     assert done.exit_code == 1 and "made by upshift 0.0; this is upshift" in done.stderr
     assert "other bytes       data/first/tables/table2.csv" in done.stdout and "1 of " in str(done.exception)
+
+
+def test_an_archive_may_be_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its copy had the rights of its folders, so that only root could make anything anew in it."""
+    inner = tmp_path / "kept" / "data" / "first" / "vantage"
+    inner.mkdir(parents=True)
+    for folder in (inner, inner.parent):
+        folder.chmod(0o555)
+    writable: list[int] = []
+
+    def inspect(copy: Path, progress: object) -> None:
+        writable.extend(folder.stat().st_mode & 0o200 for folder in (copy, copy / "vantage"))
+
+    monkeypatch.setattr(archive_module, "_inspect", inspect)
+    monkeypatch.setattr(archive_module, "make_results", lambda *_: None)
+    parts = {"folders": ("first",), "captures": CapturesOf.NONE, "names": Identities.KEEP}
+    contents = archive_module.Contents(upshift="1", engine="e", kept=0, **parts)  # type: ignore[arg-type]
+    list(archive_module.reproduce(tmp_path / "kept", contents, mock.Mock()))
+    assert all(writable) and len(writable) == 2
 
 
 def changed(archive: Path, number: random.Random, *, bytes_: int, files: int) -> Iterator[str]:

@@ -33,6 +33,8 @@ TEXTS = {
     "2: eth0: link/ether 52:54:00:ab:CD:ef brd ff:ff:ff:ff:ff:ff promiscuity 0": "52:54",
     "2: enp1s0: link/none \\    altname enx525400abcdef": "525400",
     "default via enx525400abcdef proto kernel": "525400",
+    "default via wlx525400abcdef proto dhcp": "525400",
+    "bridge_id 8000.52:54:0:ab:cd:ef designated_root 8000.52:54:0:ab:cd:ef root_port 0": "52:54",
 }
 """Texts, and what must not be left of the address in them."""
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from core.errors import BlockedError, ReachError, UsageError
 from core.files import config
+from core.outreach import opt_out
 from core.outreach.blocks import Blocked, BlockLists, read_blocked
 from core.reach import check_public, is_allowed
 from tests.cells import examples
@@ -55,6 +56,16 @@ def test_block_lists(tmp_path: Path) -> None:
     with pytest.raises(BlockedError):  # the last readable state goes on being honoured
         lists.check("a.example.org", None)
     assert len(lists.complaints) == 1
+
+
+@pytest.mark.parametrize("entry", ["192.0.2.0-192.0.2.255", "192.0.2.1-9", "192.0.2", "192.0.2.", "192.0.2.256"])
+def test_addresses_in_no_form_of_ours_are_no_domain(tmp_path: Path, entry: str) -> None:
+    """Such an opt-out was taken for a name: all hosts said that it was left alone, and each address was contacted."""
+    (tmp_path / "b").write_text(f"ok.example\n{entry}\n")
+    with pytest.raises(UsageError, match=r"line 2: .* is neither a domain nor a prefix"):
+        read_blocked(tmp_path / "b")
+    with pytest.raises(UsageError, match="neither a domain nor a prefix"):
+        opt_out.checked([entry])
 
 
 @pytest.mark.parametrize("prefix", ["203.0.113.0/24", "::ffff:203.0.113.0/120", "203.0.113.7/24"])

@@ -319,6 +319,18 @@ def test_targets_have_any_name(tmp_path: Path) -> None:
     assert fleet_plan.targets_file(found) == str(tmp_path / "sites" / "mine.csv")
 
 
+@pytest.mark.parametrize(
+    ("state", "changed_at", "starts"), [("done", 50.0, False), ("done", 150.0, True), ("stopped", 50.0, True)]
+)
+def test_a_campaign_with_more_iterations_goes_on(state: str, changed_at: float, starts: bool) -> None:
+    """They are no other plan, so hosts that were done said so again, and measured nothing."""
+    tasks = yaml.safe_load((runs.files() / "roles" / "campaign" / "tasks" / "start.yml").read_text())
+    [when] = [task["when"] for task in tasks if task["name"] == "Start the campaign"]
+    status = {"activity": {"state": state}, "started_at": 100.0}
+    known = {"campaign_status": status, "campaign_toml": {"stat": {"mtime": changed_at}}}
+    assert jinja2.Environment(autoescape=False).compile_expression(when)(known) is starts
+
+
 def test_no_block_list_of_a_campaign_is_lost_on_a_host(tmp_path: Path) -> None:
     path = campaign(tmp_path)
     for name in ("uni", "cert"):

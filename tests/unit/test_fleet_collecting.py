@@ -216,6 +216,8 @@ def test_the_program_says_one_sentence(home: Path, capsys: pytest.CaptureFixture
     disk.write_json(Path(question.folder) / collecting.PLAN, asdict(needs))
     assert collecting.main(json.dumps({**asdict(question), "disk_limit": "20 GB"})) == 0
     assert json.loads(capsys.readouterr().out)["changed"] == 3
+    assert collecting.main(json.dumps({**asdict(question), "disk_limit": 20_000_000_000})) == 0, "YAML has numbers"
+    assert json.loads(capsys.readouterr().out)["changed"] == 0
     (home / "snapshot" / "snapshot.json").unlink()
     assert collecting.main(json.dumps(asdict(question))) == 1
     assert capsys.readouterr().err.startswith("upshift: A: it has no snapshot.json that is a file of at most ")

@@ -82,3 +82,4 @@ def test_expected_bytes() -> None:
 
 def test_sizes_for_people() -> None:
     assert [size_text(n) for n in (0, 999, 6_666_666, 10**9)] == ["0 B", "999 B", "6.67 MB", "1 GB"]
+    assert [size_text(n) for n in (999_499, 999_500, 999_700_000_000)] == ["999 kB", "1 MB", "1 TB"]

@@ -73,7 +73,7 @@ class Job:
     """Its results as rsync names them, `user@address:/var/lib/upshift/NAME/results`."""
     over: tuple[str, ...] = ()
     """Options of rsync that say how the host is reached."""
-    disk_limit: str = ""
+    disk_limit: str | int = ""
     """The host's own; empty: the campaign's."""
     captures: bool = True
     """Whether captures are copied: without them, what hosts found in them arrives with the journal."""
