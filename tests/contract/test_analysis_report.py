@@ -273,7 +273,7 @@ def test_verdicts_follow_tests_intervals_and_noise_floor(tmp_path: Path) -> None
     assert verdict("d", BL=2.0, WS=2.02)[0] == "equivalent"
     assert verdict("e", BL=2.0, WS=2.1)[0] == "slower, at least 2 %"
     words, sentence = verdict("f", BL=2.0, BL2=2.4, WS=2.1)
-    assert words == "slower, perhaps less than 22 %" and "perhaps by less than 22 %" in sentence, (
+    assert words == "slower, perhaps less than 22.1 %" and "perhaps by less than 22.1 %" in sentence, (
         "two equal ones differ by more"
     )
     assert "No comparison here has the role noise_floor" in findings.noise_sentences([])[0]
