@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from core.domain import Failure, Outcome
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.signedinteger[Any]]
@@ -161,6 +163,11 @@ class Downloads:
         """Whether its treatment is proven (or, with `unproven`, not disproved) and nothing disturbed it."""
         counts: Mask = self.accepted != 0 if unproven else self.accepted == 1
         return counts
+
+    @property
+    def ended_at_byte(self) -> Mask:
+        """Whether the byte budget ended it: after the same byte in all of a measurement run."""
+        return self.outcome.are(Outcome.CENSORED) & self.failure.are(Failure.BYTE_BUDGET)
 
     def any_of_run(self, rows: Mask) -> Mask:
         """The runs in which one of these downloads is."""

@@ -53,7 +53,7 @@ def samples(dataset: Dataset, *, metric: Metric, selection: Selection = DEFAULT)
     order = _by_configuration(d, run)
     run = run[order]
     limiter, acted = _splits(dataset)
-    at_byte = d.outcome.are(Outcome.CENSORED) & d.failure.are(Failure.BYTE_BUDGET) & (metric is Metric.TIME) & (low > 0)
+    at_byte = d.ended_at_byte & (metric is Metric.TIME) & (low > 0)
     return Samples(
         download=order,
         run=run,

@@ -20,7 +20,7 @@ import numpy as np
 
 from analysis.measures.columns import Codes, Downloads, Floats, Ints
 from analysis.measures.statistics.intervals import cluster_medians, renumbered
-from core.domain import Failure, Outcome
+from core.domain import Outcome
 
 MINIMUM_RUNS = 10
 """With fewer measurement runs nothing is tested."""
@@ -71,9 +71,7 @@ def order_effects(downloads: Downloads, *, unproven: bool) -> OrderEffects:
         drawn[np.random.default_rng(1).choice(len(drawn), MOST_RUNS, replace=False)] = True
     rows = np.flatnonzero(~downloads.is_warmup & drawn[downloads.run])
     last_byte_s = downloads.last_byte_s[rows]
-    # What the byte budget ended, ended after the same byte in all of a measurement run.
-    at_byte = downloads.outcome.are(Outcome.CENSORED) & downloads.failure.are(Failure.BYTE_BUDGET)
-    is_timed = downloads.outcome.are(Outcome.OK) | at_byte
+    is_timed = downloads.outcome.are(Outcome.OK) | downloads.ended_at_byte
     counts = (is_timed & downloads.usable(unproven=unproven))[rows]
     counts &= (last_byte_s > 0) & (last_byte_s < np.inf)
     configuration = downloads.configuration

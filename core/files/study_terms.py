@@ -38,8 +38,9 @@ _OF_CLIENT: Mapping[str, Client] = {
     "idle_ms": "again",
 }
 """Knobs that only one client has."""
-_SEND = {"pace": ("on", 0.01, 100), "first": ("rfc3390", 1, 10_000_000), "think": (None, 0, 60_000)}
-"""Words and bounds of `send`; round trips, bytes and ms."""
+SEND_BOUNDS = {"pace": (0.01, 100), "first": (1, 10_000_000), "think": (0, 60_000)}
+"""Bounds of the numbers of `send`, here and in files of a topology: round trips, bytes and ms."""
+_SEND_WORDS = {"pace": "on", "first": "rfc3390"}
 _QUEUE = re.compile(r"(?P<products>bdp x [0-9]{1,18}(?:\.[0-9]+)?)|(?P<packets>[0-9]+) packets?")
 
 
@@ -164,8 +165,9 @@ class Knobs(Strict):
                     value != word and not (isinstance(value, int | float) and least <= value <= most),
                     f"send.{name} {value!r} is not {least:g} to {most:g}" + (f" or {word!r}" if word else ""),
                 )
-                for name, value in self.send.items()
-                for word, least, most in [_SEND.get(name, (value, 0, 0))]
+                for name, (least, most) in SEND_BOUNDS.items()
+                if (value := self.send.get(name)) is not None  # type: ignore[call-overload]
+                for word in [_SEND_WORDS.get(name)]
             ),
             (self.iw not in WINDOWS and not sends_self, f"iw {self.iw} has no address in the lab"),
             (sends_self and self._loses, "grow counts in loss-free flows only, and this path loses packets"),

@@ -122,7 +122,6 @@ def test_a_page_of_two_files_is_two_pages_of_its_size() -> None:
     assert {s.bytes for s in once} == {4_000 + 4_380 + 4_381 + 14_600, 100 + 46_721 + 5_000_000, 14_601 + 9_000}
 
 
-@pytest.mark.thorough
 def test_a_page_with_data_urls_alone_has_no_objects_elsewhere() -> None:
     page, *own = rows(rank=1, sizes={"image1": 100})
     assert figures([replace(page, skipped=1), *own]).notes == [
@@ -132,6 +131,7 @@ def test_a_page_with_data_urls_alone_has_no_objects_elsewhere() -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_the_cdf_ends_where_sizes_are_bounds() -> None:
     from survey.charts import Scan, draw_chart
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from core.errors import UsageError, use_one_of
 from core.files.config import load_toml
 from core.files.disk import parse_size
+from core.files.study_terms import SEND_BOUNDS
 from vantage.lab import sites
 from vantage.lab.roles import check_quic_servers, check_web_servers
 from vantage.lab.site_kinds import KINDS, SiteKind
@@ -24,7 +25,6 @@ SHIPPED = Path(__file__).resolve().parent / "topologies"
 
 MOST_SITES = 1000
 MOST_INITCWND = 4000
-MOST_FIRST_BYTES = 10_000_000
 MOST_HOSTS = 65_536
 """Most hosts of all populations together: 198.19.0.0/16."""
 MOST_BLOCKS = 16
@@ -199,7 +199,7 @@ def _check_path(require: _Require, at: str, path: PathSpec) -> None:
     if path.initcwnd is not None:
         _check_window(require, f"{at}.initcwnd", path.initcwnd)
     if path.first is not None:
-        _check_number(require, f"{at}.first", partial(float, path.first), 1, MOST_FIRST_BYTES)
+        _check_number(require, f"{at}.first", partial(float, path.first), *SEND_BOUNDS["first"])
 
 
 def _check_window(require: _Require, at: str, packets: int) -> None:
@@ -214,12 +214,9 @@ def _check_algorithm(require: _Require, at: str, name: str) -> None:
 def _check_sending(require: _Require, at: str, sending: Sending) -> None:
     if sending.cc is not None:
         _check_algorithm(require, f"{at}.cc", sending.cc)
-    if isinstance(sending.pace, float):
-        _check_number(require, f"{at}.pace", partial(float, sending.pace), 0.01, 100)
-    if isinstance(sending.first, int):
-        _check_number(require, f"{at}.first", partial(float, sending.first), 1, MOST_FIRST_BYTES)
-    if sending.think is not None:
-        _check_number(require, f"{at}.think", partial(float, sending.think), 0, 60_000)
+    for name, (least, most) in SEND_BOUNDS.items():
+        if isinstance(value := getattr(sending, name), int | float):
+            _check_number(require, f"{at}.{name}", partial(float, value), least, most)
 
 
 def _check_windows(topology: Topology, server: Server, at: str, require: _Require) -> None:
