@@ -29,6 +29,7 @@ UNIT = REPOSITORY / "tests" / "unit"
 
 LONGEST = (
     *("test_fleet", "test_statistics_simulation", "test_study_verdicts"),
+    *("test_limiter", "test_clients_and_servers", "test_client_ceilings"),
     *("test_truth_demo", "test_cloud", "test_host_signals", "test_proof_lab", "test_disk_limits", "test_download_run"),
     *("test_fleet_collect", "test_kill_parts", "test_archive", "test_kill_run", "test_host_place", "test_fleet_runs"),
     *("test_downloader_faults", "test_survey_iw", "test_survey_iw_population", "test_lab_life", "test_lab_windows"),
