@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from core.domain import Target
+from core.files.disk import folder_lock
 from core.system.place import Place
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.targets import check_targets
@@ -31,6 +32,7 @@ def run_in(
     plan = share(campaign, targets, list(places), list(places))
     check_plan(plan, out, in_folder=len(places))
     if "reporter" in options:
-        return run_campaign(Session(plan=plan, out=out, **options), places)
-    with Reporter(out, campaign=campaign.name) as reporter:
+        with folder_lock(out):
+            return run_campaign(Session(plan=plan, out=out, **options), places)
+    with folder_lock(out), Reporter(out, campaign=campaign.name) as reporter:
         return run_campaign(Session(plan=plan, out=out, reporter=reporter, **options), places)

@@ -98,7 +98,7 @@ def make_campaign(
                 rows = _downloads(name, run, ports, packets, clock_s)
                 journal.begin(run.number)
                 capture = path.relative_to(folder).as_posix()
-                done = complete(list(rows), capture=capture, captured=None, verdict=None)
+                done = complete(list(rows), capture=capture, dropped=None, verdict=None)
                 journal.accept(run.number, done, capture=_settled(path, done) if looked_at else None)
         journal.close()
     return folder

@@ -15,7 +15,7 @@ from analysis.evidence import Inspection, inspect_campaign
 from analysis.evidence.sources import inspect_capture
 from core.errors import AskedToStopError, PlaceError, UpshiftError, UsageError, file_error
 from core.files import disk
-from core.files.disk import check_free, check_room
+from core.files.disk import check_free, check_room, folder_lock
 from core.system import signals
 from core.system.confine import user_of
 from core.system.place import Place
@@ -28,7 +28,7 @@ from downloader.campaign.limits import parse_rule
 from downloader.control import host
 from downloader.control.metrics import Endpoint, parse_endpoint
 from downloader.control.reporter import Reporter
-from downloader.control.stop_pause import STOP, StoppableProgress, parse_time
+from downloader.control.stop_pause import STOP, StoppableProgress, clear_stop, parse_time
 from downloader.execution.engine import Session, trusts_clock
 from downloader.execution.run import RunSummary, check_plan, run_campaign
 from downloader.limits.disk import check_start
@@ -79,10 +79,9 @@ def run_file(
     _check_host(plan, here)
     _check_room(plan, in_folder, out)
     with ExitStack() as stack:
-        others: Callable[[], Iterable[str]] = tuple
         if campaign.topology is None:
             stack.enter_context(host.announced(campaign.name, out, force=options.force))
-            others = _names_beside
+        others = _names_beside if campaign.topology is None else tuple
         reporter = stack.enter_context(reported(out, campaign.name, endpoint, others))
         session = Session(
             plan=plan,
@@ -106,6 +105,8 @@ def _run(session: Session, here: str | None, *, let_cpus_sleep: bool) -> tuple[R
     for note in prepared(campaign.configurations)[1]:
         print(f"upshift: {note}", file=sys.stderr)  # noqa: T201 - the user should read it before the run
     with ExitStack() as stack:
+        stack.enter_context(folder_lock(out))
+        clear_stop(out)  # at once: with the lock this process can be asked
         truth: Mapping[str, Any] | None = None
         names = plan.vantage_points if here is None else (here,)
         if campaign.topology is None:

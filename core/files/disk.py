@@ -201,15 +201,16 @@ def folder_lock(folder: Path, *, remedy: str = "use another --out") -> Iterator[
         PlaceError: another process holds it, or the disk is full.
         UsageError: it cannot be written.
     """
-    try:
-        make_folder(folder)
-        # They may be somebody else's, in /tmp or /etc. Journals are ours, and only given away below.
-        others = {path.name for path in folder.iterdir()} - {_LOCK_FILE, "vantage"}
-        handle = (folder / _LOCK_FILE).open("a")
-    except OSError as error:
-        raise _not_written(error, folder, remedy) from None
-    with handle:
-        if not take_lock(handle.fileno(), within_s=_RETRY_S):
+    with ExitStack() as stack:
+        try:
+            make_folder(folder)
+            # They may be somebody else's, in /tmp or /etc. Journals are ours, and only given away below.
+            others = {path.name for path in folder.iterdir()} - {_LOCK_FILE, "vantage"}
+            handle = stack.enter_context((folder / _LOCK_FILE).open("a"))
+            is_ours = take_lock(handle.fileno(), within_s=_RETRY_S)
+        except OSError as error:  # also ENOLCK: NFS without locks
+            raise _not_written(error, folder, remedy) from None
+        if not is_ours:
             what = "another upshift run is working in this folder"
             raise PlaceError(what, where=str(folder), remedy=f"wait for it, or {remedy}")
         try:
@@ -240,11 +241,10 @@ def check_free(folder: Path) -> None:
 def is_running(folder: Path) -> bool:
     """Whether a process works in this folder."""
     try:
-        handle = (folder / _LOCK_FILE).open("r")
+        with (folder / _LOCK_FILE).open("r") as handle:
+            return not take_lock(handle.fileno(), shared=True)
     except OSError:
         return False
-    with handle:
-        return not take_lock(handle.fileno(), shared=True)
 
 
 def take_lock(descriptor: int, *, shared: bool = False, wait: bool = False, within_s: float = 0.0) -> bool:

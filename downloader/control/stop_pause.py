@@ -18,9 +18,8 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.errors import AskedToStopError, UsageError
 from core.files import disk
@@ -38,11 +37,11 @@ STOP = "upshift stop"
 _LOOK_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(NamedTuple):
     """A pause that was asked for; times are Unix times."""
 
-    at: float
+    at: float | None
+    """None: nobody knows, as its file cannot be read."""
     until: float | None
     """None: until `upshift resume`."""
 
@@ -82,14 +81,13 @@ def pause_requested(folder: Path, now: float) -> Pause | None:
     """The pause that holds now. A file that cannot be read counts as a pause without end: somebody asked for one."""
     try:
         document: Any = json.loads((folder / _PAUSE).read_text(encoding="utf-8"))
-        pause = Pause(float(document["at"]), None if document["until"] is None else float(document["until"]))
-        for moment in (pause.at, pause.until or 0.0):
-            utc(moment)
+        at, until = (None if document[name] is None else float(document[name]) for name in ("at", "until"))
+        utc(at or 0.0), utc(until or 0.0)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
-        return Pause(now, None)
-    return pause if pause.until is None or now < pause.until else None
+        return Pause(None, None)
+    return Pause(at, until) if until is None or now < until else None
 
 
 def _write(folder: Path, name: str, document: object) -> None:
@@ -146,7 +144,8 @@ class StopGate(Gate):
         if self._until is not None and now >= self._until:
             return Wait(State.STOPPING, f"--until {utc(self._until)}")
         if (pause := pause_requested(self._folder, now)) is not None:
-            return Wait(State.PAUSED, f"upshift pause at {utc(pause.at)}", pause.until)
+            asked = "" if pause.at is None else f" at {utc(pause.at)}"
+            return Wait(State.PAUSED, f"upshift pause{asked}", pause.until)
         return None
 
     def admits(self, run: PlannedRun, now: float) -> Wait | None:

@@ -13,14 +13,14 @@ from typing import Protocol
 from core.domain import Configuration, Disturbance, Download, Failure, FailureCode, Outcome
 from core.errors import LabError, ReachError
 from core.reach import check_address, check_named, unmapped
-from core.system.place import Place, Suitability, Watch
+from core.system.place import Place, Watch
 from core.untrusted import host_and_port
 from downloader.campaign.campaign import Campaign, Order
 from downloader.campaign.configurations import client_with, pauses_s, settings_with
 from downloader.campaign.plan import PlannedRun
 from downloader.client import Client, ClientResult, DownloadRequest
 from downloader.execution.calls import Caller, CutError, Resolution
-from downloader.execution.capture import Capture, Captured, ip_bytes
+from downloader.execution.capture import Capture, ip_bytes
 from downloader.execution.journal import Ended, Journal
 from downloader.execution.records import (
     clock_offset_s,
@@ -184,14 +184,14 @@ class Attempt:
         fixed = self._look_up()
         if fixed.address is None and self._campaign.order != Order.PUBLISHED:
             downloads = [self._one(index, fixed) for index in range(len(self._run.configurations))]
-            return complete(downloads, capture=None, captured=None, verdict=None), self._void
+            return complete(downloads, capture=None, dropped=None, verdict=None), self._void
         watch = self._watch(fixed.address)
         path = self._vantage.capture_path(self._run, self._attempt)
         published = self._campaign.order == Order.PUBLISHED
         with self._parts.on(Part.CAPTURE_START):
             only = None if published else fixed.address
             self._capture = capture = Capture.start(self._place, path, address=only, port=self._port)
-        captured: Captured | None = None
+        dropped: int | None = None
         self._is_whole = False
         try:
             for index, name in enumerate(self._run.configurations):
@@ -204,15 +204,15 @@ class Attempt:
                 with self._parts.on(Part.SETTLE):
                     watch.settle()
             with self._parts.on(Part.CAPTURE_END):
-                captured = capture.finish()
+                dropped = capture.finish()
         finally:
-            if captured is None:
+            if dropped is None:
                 self._ip_bytes = capture.abandon()
         self._ip_bytes = ip_bytes(path)
         # A client that got a body proves an empty capture wrong: its packets went by another interface.
-        self._is_whole = captured.dropped == 0 and (self._ip_bytes > 0 or not any(d.body_bytes for d in self.downloads))
-        verdict: Suitability | None = None if watch is None else watch.finish()
-        done = complete(self.downloads, capture=self._vantage.relative(path), captured=captured, verdict=verdict)
+        self._is_whole = dropped == 0 and (self._ip_bytes > 0 or not any(d.body_bytes for d in self.downloads))
+        verdict = None if watch is None else watch.finish()
+        done = complete(self.downloads, capture=self._vantage.relative(path), dropped=dropped, verdict=verdict)
         disturbed = (None if verdict is None else verdict.disturbed) or stepped_clock(clock_s, clock_offset_s())
         return done, self._void or disturbed or reused_port(done)
 
@@ -313,6 +313,9 @@ class Attempt:
         called = time.monotonic()
         result = self._caller.download(client, request)
         self._parts.called(result, time.monotonic() - called)
+        if self._capture is not None and result.outcome is not Outcome.OK:
+            with self._parts.on(Part.SETTLE):
+                self._capture.settle(result.connect_s)
         with self._parts.on(Part.PAUSE):
             self._vantage.pause(after_s)
         return result

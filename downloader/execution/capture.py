@@ -16,9 +16,9 @@ import signal
 import struct
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from core.errors import PlaceError
 from core.system.confine import with_net_raw_only
@@ -31,14 +31,14 @@ BUFFER_KIB = 16_384
 
 READY_S = 15.0
 DRAIN_S = 3.0
+CUT_S = 2.0
 QUIET_S = 0.2
 STOP_S = 5.0
 
 _COUNTERS = rb"(\d+) packets? captured.*?(\d+) packets? received by filter.*?(\d+) packets? dropped by kernel"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Captured:
+class Captured(NamedTuple):
     """tcpdump's counters at its end."""
 
     packets: int
@@ -89,15 +89,13 @@ class Tcpdump:
     def finish(self) -> Captured:
         """Waits until tcpdump has read what the kernel holds, and stops it; its file is complete then.
 
-        The kernel takes some 20 ms more to close its socket; `close` waits for that. Call it when no packet is in
-        flight any more (`Watch.settle`).
+        The kernel takes some 20 ms more to close its socket; `close` waits for that.
 
         Raises:
             PlaceError: tcpdump ended before.
         """
         answers = 1 if self._drain() else 2
-        code = self._child.returncode
-        if code is not None:
+        if (code := self._child.returncode) is not None:
             # After a signal, its last line is from its start.
             ending = signal.Signals(-code).name if code < 0 else last_line(self._output.decode("utf-8", "replace"))
             raise PlaceError(
@@ -152,8 +150,7 @@ class Tcpdump:
         self._read_until(wanted, timeout_s)
         if (match := wanted.search(self._output)) is None:
             return None
-        packets, received, dropped = map(int, match.groups()[-3:])
-        return Captured(packets=packets, received=received, dropped=dropped)
+        return Captured(*map(int, match.groups()[-3:]))
 
     def _read_until(self, wanted: re.Pattern[bytes], timeout_s: float) -> bool:
         """Reads standard error until the pattern appears; False if it ended, or at the time-out."""
@@ -286,8 +283,18 @@ class Capture:
             raise
         return cls(path, *parts)
 
-    def finish(self) -> Captured:
-        """Waits until all packets that the kernel holds are in the file, and names it.
+    def settle(self, round_trip_s: float | None) -> None:
+        """Returns when nothing has come for a round trip, after `CUT_S` at the latest: what a server sends until it
+        hears that its download was cut would stand before the next handshake in the path's queue."""
+        known, since = -1, time.monotonic()
+        until = since + CUT_S
+        while (now := time.monotonic()) < until and now <= since + max(round_trip_s or 0.0, QUIET_S):
+            if (size := sum(part.path.stat().st_size for part in self._parts)) != known:
+                known, since = size, now
+            time.sleep(0.005)
+
+    def finish(self) -> int:
+        """Waits until all packets that the kernel holds are in the file, and names it; how many the kernel dropped.
 
         Call it when no packet is in flight any more (`Watch.settle`), and `close` some time later.
 
@@ -306,11 +313,7 @@ class Capture:
         except BaseException:
             self.abandon()
             raise
-        return Captured(
-            packets=sum(each.packets for each in counters),
-            received=sum(each.received for each in counters),
-            dropped=sum(each.dropped for each in counters),
-        )
+        return sum(each.dropped for each in counters)
 
     def close(self) -> None:
         """Waits for the end of tcpdump. May be called again."""

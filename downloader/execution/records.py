@@ -26,7 +26,6 @@ from downloader.campaign.configurations import recorded
 from downloader.campaign.plan import PlannedRun
 from downloader.client import Client, ClientResult
 from downloader.execution.calls import Resolution
-from downloader.execution.capture import Captured
 from downloader.pages import html_in_place_of
 
 
@@ -114,7 +113,7 @@ def not_started(
 
 
 def complete(
-    downloads: Sequence[Download], *, capture: str | None, captured: Captured | None, verdict: Suitability | None
+    downloads: Sequence[Download], *, capture: str | None, dropped: int | None, verdict: Suitability | None
 ) -> list[Download]:
     """The rows of a measurement run with the fields that are known only at its end."""
     done = []
@@ -126,7 +125,7 @@ def complete(
             dataclasses.replace(
                 download,
                 capture=capture,
-                capture_dropped=None if captured is None else captured.dropped,
+                capture_dropped=dropped,
                 lab_lateness_p99_ms=None if verdict is None else verdict.lateness_p99_ms,
                 lab_sent=None if flow is None else flow.sent,
                 lab_received=None if flow is None else flow.received,

@@ -17,7 +17,6 @@ from typing import Any
 from core.domain.download import Counts, total
 from core.errors import FREE_SPACE, PlaceError, UsageError
 from core.files import description
-from core.files.disk import folder_lock
 from core.system import signals
 from core.system.place import Place
 from core.system.process import require
@@ -112,55 +111,53 @@ def check_plan(plan: SharedPlan, out: Path, *, in_folder: int) -> None:
 
 
 def run_campaign(session: Session, places: Mapping[str, Place]) -> RunSummary:
-    """Runs the rest of a plan (checked by `check_plan`) in its folder, at all places in parallel.
+    """Runs the rest of a plan (checked by `check_plan`) in its locked folder, at all places in parallel.
 
     Args:
         places: vantage point -> place; the plan's other vantage points run on other hosts.
 
     Raises:
-        UsageError: another plan is in the folder, or another process works in it.
+        UsageError: another plan is in the folder.
         PlaceError: a place cannot do what was asked. Other vantage points finish first.
         KeyboardInterrupt: after everything has been stopped cleanly.
     """
     require("tcpdump", package="tcpdump")
     session = replace(session, out=session.out.resolve())  # a place may have another working directory
     plan, out, reporter = session.plan, session.out, session.reporter
-    with folder_lock(out):
-        stop_pause.clear_stop(out)  # at once: with the lock this process can be asked
-        journals: dict[str, Journal] = {}
-        environments: dict[str, _Environment] = {}
-        check_folder(plan, out)
-        earlier = {name: earlier_iterations(out / "vantage" / name, plan) for name in places}
-        runs = {name: plan.runs(name, earlier[name]) for name in places}
-        try:
-            environments = _open_journals(session, runs, earlier, places, journals)
-            # Written each time: comparisons may have been added to a finished campaign.
-            description.write(out, plan.campaign.for_analysis(plan.without_http3))
-            reporter.begin(
-                plan_sha256=plan.digest,
-                versions=_versions(plan.campaign),
-                counts={name: journal.counts() for name, journal in journals.items()},
-                times={name: journal.times() for name, journal in journals.items()},
-                limit_bytes=plan.campaign.disk.limit,
-                reserve_bytes=plan.campaign.disk.reserve,
-            )
-            ended_by = _work(session, runs, journals, places, environments)
-            if stop_pause.stop_requested(out):  # perhaps in the last run of the plan
-                ended_by = ended_by or stop_pause.STOP
-                stop_pause.clear_stop(out)
-            return _summary(journals, stopped=session.stop.is_set(), ended_by=ended_by)
-        except sqlite3.OperationalError as error:
-            raise PlaceError(
-                f"the journal cannot be written ({error})",
-                where=str(out),
-                remedy=f"{FREE_SPACE}; what is recorded stays",
-            ) from None
-        finally:
-            with contextlib.suppress(sqlite3.Error):  # told above; the next process has it from the status
-                for environment in environments.values():
-                    environment.note_beside()
-            for journal in journals.values():
-                journal.close()
+    journals: dict[str, Journal] = {}
+    environments: dict[str, _Environment] = {}
+    check_folder(plan, out)
+    earlier = {name: earlier_iterations(out / "vantage" / name, plan) for name in places}
+    runs = {name: plan.runs(name, earlier[name]) for name in places}
+    try:
+        environments = _open_journals(session, runs, earlier, places, journals)
+        # Written each time: comparisons may have been added to a finished campaign.
+        description.write(out, plan.campaign.for_analysis(plan.without_http3))
+        reporter.begin(
+            plan_sha256=plan.digest,
+            versions=_versions(plan.campaign),
+            counts={name: journal.counts() for name, journal in journals.items()},
+            times={name: journal.times() for name, journal in journals.items()},
+            limit_bytes=plan.campaign.disk.limit,
+            reserve_bytes=plan.campaign.disk.reserve,
+        )
+        ended_by = _work(session, runs, journals, places, environments)
+        if stop_pause.stop_requested(out):  # perhaps in the last run of the plan
+            ended_by = ended_by or stop_pause.STOP
+            stop_pause.clear_stop(out)
+        return _summary(journals, stopped=session.stop.is_set(), ended_by=ended_by)
+    except sqlite3.OperationalError as error:
+        raise PlaceError(
+            f"the journal cannot be written ({error})",
+            where=str(out),
+            remedy=f"{FREE_SPACE}; what is recorded stays",
+        ) from None
+    finally:
+        with contextlib.suppress(sqlite3.Error):  # told above; the next process has it from the status
+            for environment in environments.values():
+                environment.note_beside()
+        for journal in journals.values():
+            journal.close()
 
 
 @dataclass(slots=True)

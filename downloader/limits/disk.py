@@ -53,7 +53,6 @@ TABLES_BYTES = 400_000
 ROW_BYTES = 800
 """What each download adds to the tables. `downloads.parquet` has 250 to 500, by the captures' variety."""
 
-
 RECORDED_BYTES = 5_000
 """What each download adds to journal and tables, as expected: 4,700 and 250."""
 

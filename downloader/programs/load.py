@@ -56,11 +56,13 @@ class LoadConnection:
         self._load, self._waiting, self._sockets = load, waiting, load.sockets
         self._left, self._head = 0, b""
         self._window_to_fix = load.fixed_window
+        self.is_connected = False
         self._sender_info: bytearray | None = None
         self.info: dict[str, Any] | None = None
         self.sock = load.sockets.connect(load.address, self._connected)
 
     def _connected(self) -> None:
+        self.is_connected = True
         self._sockets.watch(self.sock, selectors.EVENT_READ, self._read)
         self.ask()
 
@@ -193,7 +195,8 @@ class LoadClient:
                 until_ns = time.monotonic_ns() if rival.left else rival.ended_ns
                 answer["neighbour_mbit"] = (rival.size - rival.left) * 8e3 / (until_ns - self._began_ns)
             answer["ports"] = [connection.sock.getsockname()[1] for connection in mine.connections]
-            senders = [] if mine.left else mine.connections
+            # A queue may have dropped a handshake, and the other connections have fetched all without it.
+            senders = [one for one in mine.connections if one.is_connected and not mine.left]
             for connection in senders:
                 connection.ask_info()
             end = self._began_ns / 1e9 + wanted["span_ms"] / 1e3

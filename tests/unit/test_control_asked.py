@@ -88,12 +88,22 @@ def test_what_root_asks_the_campaign_of_another_user_can_remove(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", '{"at": "x", "until": 1}', "[1]", '{"at": 1e300, "until": null}', '{"at": 1, "until": 9e14}']
+    "text",
+    [
+        "",
+        "{}",
+        '{"at": "x", "until": 1}',
+        "[1]",
+        '{"at": 1e300, "until": null}',
+        '{"at": 1, "until": 9e14}',
+        '{"at": 1, "until": ""}',
+    ],
 )
 def test_a_broken_pause_is_a_pause(tmp_path: Path, text: str) -> None:
     stop_pause.request_pause(tmp_path, 1.0, 2.0)
     (tmp_path / "asked" / "pause.json").write_text(text)
-    assert stop_pause.pause_requested(tmp_path, 100.0) == Pause(100.0, None)
+    assert stop_pause.pause_requested(tmp_path, 100.0) == Pause(None, None)
+    assert gate(tmp_path).holds(100.0) == gate(tmp_path).holds(101.0) == Wait(State.PAUSED, "upshift pause")
 
 
 def test_until_starts_no_run_that_could_last_longer(tmp_path: Path) -> None:

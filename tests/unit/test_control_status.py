@@ -14,6 +14,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -466,6 +467,19 @@ def test_whether_a_process_works_in_a_folder(tmp_path: Path) -> None:
     assert not is_running(tmp_path / "none") and not is_running(tmp_path)
     with folder_lock(tmp_path):
         assert is_running(tmp_path)
+    assert not is_running(tmp_path)
+
+
+def test_a_folder_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS without its lock daemon: nothing can run there, and what lies there can be looked at."""
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    said = r"cannot be written here \(No locks available\); use another --out"
+    with pytest.raises(UsageError, match=said), folder_lock(tmp_path):
+        pytest.fail("it is not locked")
     assert not is_running(tmp_path)
 
 

@@ -445,7 +445,7 @@ def test_what_is_known_at_the_end() -> None:
         ("quic", 1000): FlowCount(sent=1, received=1, dropped=0, marked=0),
     }
     verdict = Suitability(disturbed=None, lateness_p99_ms=0.4, flows=flows)
-    first, second = complete([download(run, 0), download(run, 1)], capture="x.pcap", captured=None, verdict=verdict)
+    first, second = complete([download(run, 0), download(run, 1)], capture="x.pcap", dropped=None, verdict=verdict)
     assert (first.lab_sent, first.lab_lateness_p99_ms, first.capture) == (None, 0.4, "x.pcap")
     assert (second.lab_sent, second.lab_received, second.lab_dropped, second.lab_marked) == (10, 9, 1, 2)
 

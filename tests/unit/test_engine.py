@@ -7,14 +7,17 @@ import errno
 import itertools
 import json
 import sqlite3
+import threading
+import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
-from core.domain import Disturbance, Download, Outcome, Target
+from core.domain import Disturbance, Download, Failure, Outcome, Target
 from core.errors import LabError, PlaceError
 from core.reach import ANYWHERE, parse_prefixes
 from downloader.campaign.expected import IN_FLIGHT_BYTES, download_bytes, with_overhead
@@ -24,7 +27,7 @@ from downloader.client import ClientResult
 from downloader.control.reporter import PATIENCE_S, Reporter, VantageReport
 from downloader.execution import attempt, calls, capture, engine
 from downloader.execution.calls import RESOLVE, Reply, Resolution, StoppedError
-from downloader.execution.capture import Capture, Captured, part_names
+from downloader.execution.capture import QUIET_S, Capture, Captured, part_names
 from downloader.execution.engine import Session, Worker
 from downloader.execution.journal import Ended, Journal
 from downloader.limits.captures import CaptureStore, CaptureTable
@@ -267,6 +270,41 @@ def test_a_body_proves_an_empty_capture_wrong(bench: Bench, monkeypatch: pytest.
     bodies = 1_000_000 * len(bench.worker.campaign.of(TARGETS[0]))
     entries = list(bench.journal.spent.entries())
     assert len(entries) == len(TARGETS) and all(entry.ip_bytes > bodies and not entry.settled for entry in entries)
+
+
+def test_what_is_on_its_way_to_a_cut_download_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It delayed the next one's handshake by what the path's queue held, and after the last one it was not counted."""
+    capturing(monkeypatch, packets=10)
+    cut = ClientResult(
+        outcome=Outcome.CENSORED,
+        failure=Failure.BYTE_BUDGET,
+        failure_detail=None,
+        started_at=1.0,
+        connect_s=0.05,
+        body_bytes=1_000,
+    )
+    ended: list[float] = []
+
+    def download(caller: Caller, *_: Any) -> ClientResult:
+        ended.append(time.monotonic())
+        return replace(cut, local_port=next(caller._ports))
+
+    def write_on(part: Path) -> None:
+        for _ in range(10):
+            time.sleep(0.04)
+            with part.open("ab") as file:
+                file.write(PACKET)
+
+    monkeypatch.setattr(Caller, "download", download)
+    run = bench.worker._runs[0]
+    made = attempt.Attempt(bench.worker, run, 1, Caller(), attempt.Parts())  # type: ignore[arg-type]
+    bench.journal.begin(0)
+    made._capture = Capture.start(None, bench.folder / "a.pcap", address=None, port=443)  # type: ignore[arg-type]
+    writer = threading.Thread(target=write_on, args=(part_names(bench.folder / "a.pcap")[0],))
+    writer.start()
+    made._one(0, attempt._Address("198.18.1.1", None))
+    assert not writer.is_alive() and time.monotonic() - ended[0] > 0.4 + QUIET_S
+    writer.join()
 
 
 def test_a_lost_network_is_no_fault_of_the_domains(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

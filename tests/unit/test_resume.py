@@ -6,8 +6,9 @@ import json
 import re
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import ANY
 
@@ -31,6 +32,8 @@ from downloader.execution.run import _left_of, _open_journals
 from downloader.schedule.schedule import State
 from downloader.schedule.slots import SharedPlan
 from tests.campaigns import Silent
+from upshift import campaign
+from upshift.commands.status import stop
 from upshift.shared_plan import shared_plan
 from vantage.lab.topology_file import SHIPPED
 
@@ -193,28 +196,43 @@ def test_data_of_a_campaign_that_meets_its_rule_keeps_its_environment(
         assert found["kernel"] == "6.1" and not found.keys() & {"earlier", "campaigns_beside"}
 
 
-def test_a_stop_that_is_asked_for_while_journals_open_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lock is taken, so `upshift stop` says that it asked; what was asked of an earlier process is gone."""
+@pytest.mark.parametrize("while_", ["places", "journals"])
+def test_a_stop_that_is_asked_for_while_a_campaign_is_prepared_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, while_: str
+) -> None:
+    """`upshift stop` said that no campaign is running, and it ran; what was asked of an earlier process is gone."""
     out = tmp_path / "out"
-    out.mkdir()
+    plan = planned(tmp_path, iterations=1)
+    for journal in opened(plan, out).values():
+        journal.close()
     stop_pause.request_stop(out, 1.0)
     asked = []
 
-    def open_journals(*arguments: Any) -> Any:
+    def ask() -> None:
         asked.append(stop_pause.stop_requested(out))
-        stop_pause.request_stop(out, 2.0)
+        stop(out)
+
+    def open_places(*_: Any) -> dict[str, Any]:
+        if while_ == "places":
+            ask()
+        return {"MUC": NoPlace()}
+
+    def open_journals(*arguments: Any) -> Any:
+        if while_ == "journals":
+            ask()
         return _open_journals(*arguments)
 
     def work(*_: Any) -> None:
         asked.append(stop_pause.stop_requested(out))
 
+    lab = SimpleNamespace(truth=dict)
+    monkeypatch.setattr("vantage.lab.lab.open_lab", lambda *_, **__: nullcontext(lab))
+    monkeypatch.setattr(campaign, "_lab_places", open_places)
     monkeypatch.setattr(run, "_open_journals", open_journals)
     monkeypatch.setattr(run, "_work", work)
-    plan = planned(tmp_path, iterations=1)
-    places = {name: NoPlace() for name in plan.vantage_points}
     with Reporter(out, campaign="c") as reporter:
-        session = Session(plan=plan, out=out, progress=None, reporter=reporter)  # type: ignore[arg-type]
-        assert run.run_campaign(session, places).ended_by == stop_pause.STOP  # type: ignore[arg-type]
+        session = Session(plan=plan, out=out, progress=Silent(), reporter=reporter)
+        assert campaign._run(session, None, let_cpus_sleep=True)[0].ended_by == stop_pause.STOP
     assert asked == [False, True]
 
 

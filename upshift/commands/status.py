@@ -7,6 +7,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +23,6 @@ from downloader.control import stop_pause
 from downloader.control.status import INDENT, Status, lines, read_status
 
 _POLL_S = 0.2
-
 _REFRESH_S = 2.0
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Campaign folder: the --out of `upshift run`.")]
@@ -178,7 +178,5 @@ def _show(folder: Path) -> None:
     def picture(status: Status) -> Text:
         return Text(_text(folder, status, as_json=False))
 
-    def look() -> Status:
-        return read_status(folder)
-
+    look = partial(read_status, folder)
     terminal.watch(look(), look, picture=picture, ended=lambda status: status.ended, every_s=_REFRESH_S)
