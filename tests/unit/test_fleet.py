@@ -331,6 +331,18 @@ def test_a_campaign_with_more_iterations_goes_on(state: str, changed_at: float, 
     assert jinja2.Environment(autoescape=False).compile_expression(when)(known) is starts
 
 
+@pytest.mark.parametrize(("code", "content", "known"), [(0, '{"schema": 1}', 1), (0, "", 0), (1, "", 0)])
+def test_a_status_that_a_power_cut_left_empty_is_none(code: int, content: str, known: int) -> None:
+    """Nobody could start the campaign of such a host again, and Ansible said that it expected a value."""
+    tasks = yaml.safe_load((runs.files() / "roles" / "campaign" / "tasks" / "check.yml").read_text())
+    [taken] = [task for task in tasks if task["name"] == "Take the earlier status"]
+    env = jinja2.Environment(autoescape=False)
+    env.filters["from_json"] = json.loads
+    given = {"campaign_status_file": {"rc": code, "stdout": content}}
+    text = env.from_string(taken["ansible.builtin.set_fact"]["campaign_status"]).render(given)
+    assert len(yaml.safe_load(text)) == known
+
+
 def test_no_block_list_of_a_campaign_is_lost_on_a_host(tmp_path: Path) -> None:
     path = campaign(tmp_path)
     for name in ("uni", "cert"):

@@ -146,18 +146,21 @@ def test_what_is_removed_there_stays_here(home: Path) -> None:
     assert len(arrived) == 2 and not list(there.iterdir())
 
 
-def test_a_journal_that_lacks_runs_of_the_one_here_does_not_take_its_place(home: Path) -> None:
-    """Of a host that began anew, or came back from a backup."""
+@pytest.mark.parametrize("made", [(2,), (0, 1, 2)])
+def test_a_journal_that_lacks_runs_of_the_one_here_does_not_take_its_place(home: Path, made: tuple[int, ...]) -> None:
+    """Of a host that began anew, or came back from a backup: also once it has made as many as are here, and more."""
     collect(*job(home))
     here = home.parent / "collected/vantage/A"
     before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
     shutil.rmtree(home)
     plan = runs(3)
     with contextlib.closing(Journal.open(home / "vantage" / "A", plan, plan_hash=PLAN)) as journal:
-        work(home, journal, plan[2])
+        for number in made:
+            work(home, journal, plan[number])
+        journal.db.execute("UPDATE downloads SET record = json_set(record, '$.started_at', 1e9 + plan)")
         time.sleep(1.1)  # rsync takes a file of the same size and second for the one that it has
         snapshot.take(home)
-        with pytest.raises(IncompleteError, match=r"A: its journal lacks 2 measurement runs that the one here has; "):
+        with pytest.raises(IncompleteError, match=r"A: its journal lacks \d+ downloads that the one here has; "):
             collect(*job(home))
     assert {path: path.read_bytes() for path in here.rglob("*") if path.is_file()} == before
 

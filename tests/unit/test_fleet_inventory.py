@@ -40,6 +40,8 @@ def test_the_line_of_a_typing_error(tmp_path: Path, right: str, wrong: str, line
         ("vantage:\n  hosts:\n    - MUC\n", 3, "a list is here"),
         ("vantage:\n  children:\n    eu:\n      hosts:\n        MUC: 192.0.2.1\n", 5, "'192.0.2.1' is here"),
         ("vantage\n", 1, "'vantage' is here"),
+        ("vantage:\n  hosts:\n    MUC:\n    SFO:\n    MUC:\n", 5, "'MUC' is here a second time"),
+        ("vantage:\n  vars:\n    campaign_block_lists: [a]\n    campaign_block_lists: [b]\n", 4, "a second time"),
     ],
 )
 def test_values_where_names_belong(tmp_path: Path, text: str, line: int, said: str) -> None:
@@ -51,7 +53,10 @@ def test_values_where_names_belong(tmp_path: Path, text: str, line: int, said: s
 
 def test_what_is_no_typing_error(tmp_path: Path) -> None:
     path = tmp_path / "hosts.yml"
-    for text in (GOOD, "", "vantage:\n  hosts:\n    MUC:\n", "vantage:\n  vars:\n    key: !vault |\n      abc\n"):
+    common = "vantage:\n  hosts:\n    MUC: &all {port: 22}\n    SFO:\n      <<: *all\n      port: 23\n"
+    others = ("plugin: aws_ec2\nregions: [a]\n", "$ANSIBLE_VAULT;1.1;AES256\n6162\n6364\n", common)
+    vault = "vantage:\n  vars:\n    key: !vault |\n      abc\n"
+    for text in (GOOD, "", "vantage:\n  hosts:\n    MUC:\n", vault, *others):
         path.write_text(text)
         assert typing_error(path) is None, text
     (tmp_path / "hosts.ini").write_text("[vantage]\nMUC\n")
@@ -65,4 +70,7 @@ def test_the_error_names_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "hosts.yml"
     path.write_text("vantage:\n  hosts:\n    MUC:\n      ansible_host 192.0.2.1\n")
     with pytest.raises(UsageError, match=r"hosts\.yml, line 4: 'ansible_host 192\.0\.2\.1' is here"):
+        open_fleet(path, None)
+    path.write_text("vantage:\n  hosts:\n    MUC: {ansible_host: 192.0.2.1}\n    MUC: {ansible_host: 192.0.2.2}\n")
+    with pytest.raises(UsageError, match=r"hosts\.yml, line 4: 'MUC' is here a second time"):
         open_fleet(path, None)

@@ -291,6 +291,7 @@ class FullLink:
         self.closed, self.left, self.ended_ns = 0, 1, 0
         self.events = [(self.began + flow_s, self._end), (self.began + flow_s + info_s, self._tell)]
         self.connection: Any = SimpleNamespace(info=None, ask_info=lambda: None, sock=SimpleNamespace())
+        self.connection.is_connected = True
         self.connection.sock.getsockname = lambda: ("", PORT)
 
     @property
@@ -393,6 +394,62 @@ def test_a_connection_that_has_told_is_closed_before_its_sender_loses_patience(
     assert connection.info == {"window": 10} and closed == [sock]
 
 
+def test_a_load_does_without_a_connection_whose_handshake_was_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client ended with it, so only flows whose handshakes all came through were counted."""
+    ready: list[Any] = []
+    body = b"HTTP/1.1 200 OK\r\n\r\n".ljust(1000, b"x")
+    answers = iter([body, body, b'HTTP/1.1 200 OK\r\n\r\n{"window": 10}'])
+
+    class Sock:
+        def __init__(self) -> None:
+            self.opened = False
+
+        def send(self, data: bytes) -> None:
+            if not self.opened:
+                raise BlockingIOError  # as the kernel says before the SYN-ACK
+
+        def recv(self, _: int) -> bytes:
+            return next(answers)
+
+        def getsockname(self) -> tuple[str, int]:
+            return "198.18.1.2", PORT
+
+    class Links:
+        """Only the first one comes about."""
+
+        first: Sock | None = None
+
+        def connect(self, _: str, connected: Any) -> Sock:
+            sock = Sock()
+            if self.first is None:
+                self.first, sock.opened = sock, True
+                ready.append(connected)
+            return sock
+
+        def watch(self, _: object, __: int, read: Any) -> None:
+            ready.append(read)
+
+        def turn(self, _: float) -> None:
+            ready[0 if len(ready) == 1 else -1]()
+
+        def close(self, _: object) -> None:
+            pass
+
+    client: Any = load.LoadClient()
+    client.sockets = Links()
+    asked = {"op": "load", "address": "a", "html": None, "objects": [["/", 1000]] * 2, "connections": 2, "gap_ms": 50}
+    asked |= {
+        "pipelined": False,
+        "fixed_window": False,
+        "rival": None,
+        "rival_first": False,
+        "limit_s": 5,
+        "span_ms": 0,
+    }
+    answer = client.answer(asked)
+    assert answer["outcome"] == "ok" and answer["connections"] == [{"window": 10}] and len(answer["ports"]) == 2
+
+
 # Random losses
 
 
@@ -460,17 +517,23 @@ def test_flights_of_which_some_arrivals_are_missing_are_unknown(monkeypatch: pyt
     assert (whole["flights"], cut["flights"]) == (3, None)
 
 
-def test_the_prober_takes_what_a_study_may_say() -> None:
-    assert knobs(client="again", idle_ms=LONGEST_IDLE_MS).fault() is None
-    ProbeRequest(
-        address="198.19.0.23",
-        port=80,
-        mss=1460,
-        host="h",
-        user_agent="u",
-        ack_every=MOST_ACK_EVERY,
-        idle_ms=round(LONGEST_IDLE_MS),
-    )
+def test_the_prober_takes_what_a_study_may_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And has the time for it: with the longest pause it ended with the second request, and each flow was disturbed."""
+    longest = knobs(client="again", idle_ms=LONGEST_IDLE_MS)
+    assert longest.fault() is None
+    asked: list[ProbeRequest] = []
+    world = World(monkeypatch)
+    whole = SimpleNamespace(verdict=ProbeVerdict.COMPLETE, flight_segments=10, total_us=9, arrivals=(), notes=Note(0))
+
+    def ask(request: ProbeRequest) -> tuple[SimpleNamespace, float]:
+        asked.append(request)
+        return whole, 0.0
+
+    world.lane._prober = SimpleNamespace(ask=ask)
+    for wanted in (longest, knobs(client="fetch", ack_every=MOST_ACK_EVERY)):
+        world.lane._probe(wanted, "198.19.0.23")
+    assert asked[0].idle_ms == LONGEST_IDLE_MS <= asked[0].limit_ms - 5000
+    assert asked[1].limit_ms == CENSORED_S * 1000 and asked[1].ack_every == MOST_ACK_EVERY
 
 
 # Folders

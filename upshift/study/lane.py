@@ -47,7 +47,8 @@ TIMESTAMPS = 12
 """What these take of it [bytes]; iwprobe sends none (RFC 7323, section 3.2, and two NOPs)."""
 STALE_S = 1.0
 """The lab notices within this time that one of its programs has ended."""
-_MODES = {"iw": Mode.IW, "fetch": Mode.FETCH, "again": Mode.AGAIN}
+_MODES = {"iw": (Mode.IW, 15_000), "fetch": (Mode.FETCH, 60_000), "again": (Mode.AGAIN, 65_535)}
+"""Mode of iwprobe, and its longest time from the first SYN [ms]: a pause takes up to 60 s of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +148,8 @@ class Lane:
             delivered = _delivered(after, self.server) - _delivered(before, self.server)
             share = delivered * 8e-6 / spent_s / (knobs.rate_mbit or math.inf)
             # The table has the elephants of blocks before, too.
-            dropped = dropped or any(flow["tail"] for flow in self._flows(self._main) if flow["dport"] == port)
+            flows = self._emulator.ask("flows", a=self._here, b=self._main)["flows"]
+            dropped = dropped or any(flow["tail"] for flow in flows if flow["dport"] == port)
             if dropped and share >= FILLED:
                 return None
         return f"the elephant has {share:.1%} of the link and {'a' if dropped else 'no'} drop after {FILL_S:g} s"
@@ -253,7 +255,7 @@ class Lane:
 
     def _probe(self, knobs: Knobs, address: str) -> tuple[dict[str, Any], float, Ending]:
         """The same by iwprobe."""
-        mode = _MODES[knobs.client]
+        mode, limit_ms = _MODES[knobs.client]
         request = ProbeRequest(
             address=address,
             port=80,
@@ -262,7 +264,7 @@ class Lane:
             path=_answer(knobs, knobs.objects[0])[0],
             user_agent="upshift",
             mode=mode,
-            limit_ms=15_000 if mode is Mode.IW else 60_000,
+            limit_ms=limit_ms,
             ack_every=knobs.ack_every,
             idle_ms=round(knobs.idle_ms),
             most_bytes=MOST_BYTES if mode is Mode.IW else MOST_FETCHED_BYTES,
@@ -288,10 +290,6 @@ class Lane:
 
     def _snapshot(self) -> dict[str, Any]:
         return self._emulator.ask("snapshot", pairs=self._pairs)
-
-    def _flows(self, address: str) -> list[dict[str, Any]]:
-        flows: list[dict[str, Any]] = self._emulator.ask("flows", a=self._here, b=address)["flows"]
-        return flows
 
     def _set(self, sysctls: Mapping[str, str | int]) -> None:
         """Sets the node's settings; those that are not named have the values of the beginning."""

@@ -113,7 +113,8 @@ def collect(job: Job, needs: Needs) -> Collected:
     (job.staging / CAPTURES).mkdir(parents=True, exist_ok=True)
     with _only_one(job) as lock:
         content = _list(job, needs, lock)
-        offer = judged(parse_json(content.decode(errors="replace"), where=job.host, remedy=_LOOK), job.host, needs)
+        document = parse_json(content.decode(errors="replace"), where=job.host, remedy="look at that host")
+        offer = judged(document, job.host, needs)
         offered = offer.captures if job.captures else ()
         wanted = [file for file in offered if not is_same(job.home / file.path, file)]
         _check_count(job, offer, needs)
@@ -138,14 +139,11 @@ def collect(job: Job, needs: Needs) -> Collected:
         if lacks := len(_done(job.home / JOURNAL) - _done(job.staging / JOURNAL)):
             raise refused(
                 job.host,
-                f"its journal lacks {lacks} measurement runs that the one here has",
+                f"its journal lacks {lacks} downloads that the one here has",
                 "stop the campaign on that host and remove its results, then upshift fleet run hands it the journal "
                 f"from here; or move {job.home} away",
             )
         return Collected(changed=_place(job, offer, wanted), sha256=hashlib.sha256(content).hexdigest())
-
-
-_LOOK = "look at that host"
 
 
 @contextlib.contextmanager
@@ -203,11 +201,11 @@ def _opened(path: Path) -> contextlib.closing[sqlite3.Connection]:
     return contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True))
 
 
-def _done(path: Path) -> set[int]:
-    """The numbers of the measurement runs that a journal has; none where it is missing or damaged."""
+def _done(path: Path) -> set[tuple[object, object]]:
+    """Number and start of a journal's downloads, as one made anew is another; none where it is missing or damaged."""
     try:
         with _opened(path) as db:
-            return {number for (number,) in db.execute("SELECT number FROM runs WHERE state = 'done'")}
+            return set(db.execute("SELECT plan, json_extract(record, '$.started_at') FROM downloads"))
     except sqlite3.Error:
         return set()
 

@@ -141,6 +141,9 @@ def open_fleet(inventory: Path, limit: str | None, *, ask: bool = False) -> Flee
         expressions[_SELECTED] = f"{{{{ query('ansible.builtin.inventory_hostnames', {pattern}) }}}}"
     events = runs.look(runs.templated(expressions), inventory)
     values = runs.values_of(events)
+    if error := typing_error(inventory):
+        where = f"{error.path}, line {error.line}"
+        raise UsageError(error.what, where=where, remedy="correct it there, or above it")
     if not values:
         raise _empty(inventory, events)
     known = _known()
@@ -186,9 +189,6 @@ def _known() -> set[str]:
 
 def _empty(inventory: Path, events: Sequence[Mapping[str, Any]]) -> UsageError:
     """Why no host of the inventory could be read."""
-    if error := typing_error(inventory):
-        where = f"{error.path}, line {error.line}"
-        return UsageError(error.what, where=where, remedy="correct it there, or above it")
     if wrong := runs.own_error(events):
         return UsageError(wrong, where=str(inventory), remedy="correct the inventory")
     return UsageError(
@@ -226,7 +226,7 @@ class TypingError:
 
 def typing_error(inventory: Path) -> TypingError | None:
     """The first fault of a file, or of a folder's files; None: none in its YAML, or it has none."""
-    paths = sorted(inventory.iterdir()) if inventory.is_dir() else [inventory]
+    paths = sorted(inventory.glob("[!.]*")) if inventory.is_dir() else [inventory]
     errors = (_error_in(path) for path in paths if path.suffix in (".yml", ".yaml") and path.is_file())
     return next((error for error in errors if error), None)
 
@@ -243,20 +243,23 @@ def _error_in(path: Path) -> TypingError | None:
         return TypingError(path, mark.line + 1, what + (f", in what began in line {began.line + 1}" if began else ""))
     except yaml.reader.ReaderError as error:
         return TypingError(path, text.count("\n", 0, error.position) + 1, f"this is not valid YAML: {error.reason}")
-    stray = _stray(root, "groups")
+    stray = None if text.startswith("$ANSIBLE_VAULT") else _stray(root, "groups")
     return TypingError(path, *stray) if stray else None
 
 
 def _stray(node: Any, kind: str) -> tuple[int, str] | None:
-    """Line of the first text or list where names with values belong, and a clause about it."""
+    """Line of the first name that is there twice, or text or list where names with values belong; a clause about it."""
     import yaml
 
     if not isinstance(node, yaml.MappingNode):
         empty = node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"))
         text = repr(node.value.split("\n")[0]) if isinstance(node, yaml.ScalarNode) else "a list"
         return None if empty else (node.start_mark.line + 1, f"{text} is here, where NAME: VALUE belongs")
-    for key, value in node.value if kind != "vars" else ():
-        inside = {"groups": "group", "hosts": "vars"}.get(kind) or _INSIDE.get(str(key.value))
+    names = [str(key.value) for key, _ in node.value]
+    for at, (key, value) in enumerate(node.value if kind != "groups" or "plugin" not in names else ()):
+        if names[at] in names[:at] and names[at] != "<<":
+            return key.start_mark.line + 1, f"{names[at]!r} is here a second time, and Ansible would forget the first"
+        inside = {"groups": "group", "hosts": "vars", "vars": ""}.get(kind, _INSIDE.get(names[at]))
         if inside and (stray := _stray(value, inside)):
             return stray
     return None
