@@ -271,10 +271,7 @@ def _text(name: bytes, values: list[bytes]) -> str:
 
 
 _CAUSES: tuple[tuple[type[BaseException], CrawlOutcome], ...] = (
-    (
-        CannotResolveHostError,
-        CrawlOutcome.OTHER_ADDRESS,
-    ),  # no longer pinned: connections to it are not allowed
+    (CannotResolveHostError, CrawlOutcome.OTHER_ADDRESS),  # no longer pinned: connections to it are not allowed
     (DownloadTimeoutError, CrawlOutcome.TIMEOUT),
     (DownloadConnectionRefusedError, CrawlOutcome.CONNECTION_FAILED),
     (ResponseDataLossError, CrawlOutcome.PROTOCOL_ERROR),

@@ -87,6 +87,9 @@ class DomainVisit:
     _address: str = ""
     _hosts: dict[str, RefusedError | None] = field(default_factory=dict)
     """Host -> why it cannot be used in this visit, None if it is pinned."""
+    _chains: dict[str, str] = field(default_factory=dict)
+    _alt_svc: dict[str, str] = field(default_factory=dict)
+    """Host -> its last Alt-Svc, of any answer but 421 (RFC 7838, sections 2.2, 3 and 6)."""
     _robots: dict[str, Robots] = field(default_factory=dict)
     _probed: set[str] = field(default_factory=set)
     _asked: int = 0
@@ -121,6 +124,8 @@ class DomainVisit:
             self._result.outcome, self._result.detail = CrawlOutcome.FOUND, None
             self._result.url, self._result.size_bytes = self._best.url, self._best.size
             self._result.size_is_lower_bound, self._result.depth = self._best.lower_bound, self._best.depth
+            host = urlsplit(self._best.url).hostname or ""
+            self._result.alt_svc, self._result.cname_chain = self._alt_svc.get(host), self._chains.get(host) or None
         elif self._result.detail is None and self._trouble:
             self._result.detail = ", ".join(f"{n} x {cause}" for cause, n in self._trouble.most_common(5))
 
@@ -146,11 +151,9 @@ class DomainVisit:
                     raise RefusedError(CrawlOutcome.HTTP_STATUS, str(reply.status))
                 self._trouble[f"status {reply.status}"] += 1
                 continue
-            if is_start:
-                self._result.alt_svc = reply.headers.get("alt-svc", "")[:MAX_ALT_SVC] or None
             seen.add(url)
             if not ask.html:
-                self._weigh(url, ask, depth)
+                self._weigh(url, ask, max(0, depth - 1))  # named one page before
                 continue
             # In a thread: for a tag of 100,000 attributes libxml2 takes minutes, in which other visits go on.
             links = await asyncio.to_thread(extract, reply.body, url=url, encoding=reply.charset)
@@ -195,7 +198,6 @@ class DomainVisit:
         host = self._host
         admit(self.blocks, host)
         answer = await self._resolve(host)
-        self._result.cname_chain = " ".join(answer.chain) or None
         refused: RefusedError | None = None
         for address in answer.addresses:
             try:
@@ -211,9 +213,11 @@ class DomainVisit:
     async def _resolve(self, host: str) -> Answer:
         """The host's IPv4 addresses. Raises RefusedError."""
         try:
-            return await self.resolver.addresses(host)
+            answer = await self.resolver.addresses(host)
         except ResolveError as error:
             raise RefusedError(CrawlOutcome.DNS_ERROR, error.detail) from None
+        self._chains[host] = " ".join(answer.chain)
+        return answer
 
     def _fault(self, url: str) -> RefusedError | None:
         """Why a URL is out of scope, as far as its text shows; None if it is not."""
@@ -315,6 +319,8 @@ class DomainVisit:
         if reply.address != self._address:
             who = reply.address or "an unknown address"
             raise RefusedError(CrawlOutcome.OTHER_ADDRESS, f"{who} answered, not {self._address}")
+        if reply.headers.get("alt-svc") and reply.status != 421:
+            self._alt_svc[host] = reply.headers["alt-svc"][:MAX_ALT_SVC]
         if reply.status == 429:
             raise RefusedError(CrawlOutcome.TOO_MANY_REQUESTS, url)
         if ask.reads and 200 <= reply.status < 300:

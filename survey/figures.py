@@ -148,6 +148,12 @@ def groups(records: Sequence[Record]) -> Iterator[tuple[str, Sequence[Record]]]:
         yield name, [record for record in records if record.provider == name]
 
 
+def results_of(records: Sequence[Ranked]) -> str:
+    """How many there are, in words: `40 domains`, or `120 results of 40 domains` (of three files of the same ones)."""
+    domains = len({record.domain for record in records})
+    return f"{len(records):,} " + ("domains" if domains == len(records) else f"results of {domains:,} domains")
+
+
 def shares_by_group(
     records: Sequence[Record], everybody: str, counts: Mapping[str, Callable[[Record], bool | None]]
 ) -> dict[str, dict[str, Share]]:
@@ -272,11 +278,8 @@ def print_figures(figures: Figures, stream: TextIO) -> None:
     print_shares(to, figures.title, ["group", *map(figures.label, figures.names), "n"], rows)
     for breakdown in figures.breakdowns.values():
         if breakdown.shown and breakdown.shares:
-            print_shares(to, breakdown.title, [*breakdown.heading, "n"], _counted(breakdown))
+            labels, shares = breakdown.labels, breakdown.shares
+            rows = [[labels.get(name, name), share, f"{share.count:,}"] for name, share in shares.items()]
+            print_shares(to, breakdown.title, [*breakdown.heading, "count"], rows)
     for note in figures.notes:
         print_line(to, note)
-
-
-def _counted(breakdown: Breakdown) -> Iterable[list[str | Share]]:
-    labels = breakdown.labels
-    return ([labels.get(name, name), share, f"{share.count:,}"] for name, share in breakdown.shares.items())

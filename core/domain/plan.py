@@ -120,9 +120,9 @@ class Target:
     crawled_at: float | None = None
     """When the crawl of the domain ended."""
     alt_svc: str | None = None
-    """The start page's Alt-Svc header (RFC 7838), which may offer QUIC."""
+    """The last Alt-Svc header (RFC 7838) of the URL's host that the crawl saw, which may offer QUIC."""
     cname_chain: str | None = None
-    """CNAMEs from the domain to its address, in order, separated by spaces."""
+    """CNAMEs from the URL's host to its address, in order, separated by spaces."""
     asn: int | None = None
     """Origin AS of the address."""
     organisation: str | None = None

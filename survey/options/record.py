@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
 
-from survey.figures import Breakdown, Figures, Share, cell, shares_by_group, shares_of
+from survey.figures import Breakdown, Figures, Share, cell, results_of, shares_by_group, shares_of
 
 
 class HandshakeFailure(StrEnum):
@@ -144,7 +144,7 @@ def figures(records: Sequence[OptionsRecord]) -> Figures:
     rtts = [record.rtt_s for record in hosts if record.rtt_s is not None]
     median_s = statistics.median(rtts) if rtts else None
     return Figures(
-        title=f"{len(hosts):,} of {len(records):,} domains completed a handshake. "
+        title=f"{len(hosts):,} of {results_of(records)} completed a handshake. "
         "Shares of these hosts in %, 95 % intervals:",
         counts={"domains": len(records), "hosts": len(hosts)},
         shares=shares_by_group(hosts, "all hosts", SHARES),

@@ -104,7 +104,7 @@ class _Exchange(asyncio.DatagramProtocol):
             self.finish(QuicCause.TRANSPORT_ERROR, f"the server's data cannot be parsed ({type(error).__name__})")
 
     def error_received(self, error: Exception) -> None:
-        """An ICMP error. It may be forged or late, so it is noted, and the deadline decides."""
+        """An ICMP error. It may be forged or late: where a packet came before, the deadline decides."""
         if self.finding.received == 0:
             self.finish(QuicCause.HANDSHAKE_TIMEOUT, f"ICMP: {error}")
 

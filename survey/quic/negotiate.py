@@ -147,14 +147,13 @@ class Negotiator:
         for _ in range(8):
             try:
                 sock.sendto(data, (address, port))
+                return True
             except BlockingIOError:
                 return True  # a full send queue drops the datagram, as any path may
             except OSError as error:
-                # A pending ICMP error of an earlier probe is reported here once, whatever we are sending.
-                if not self._take_error(sock) and error.errno in _UNREACHABLE:
+                # Each pending ICMP error of an earlier probe is reported here, whatever we are sending.
+                if not self._take_errors(sock) and error.errno in _UNREACHABLE:
                     return False
-            else:
-                return True
         return False
 
     def _socket(self, family: int) -> socket.socket:
@@ -183,12 +182,11 @@ class Negotiator:
             except BlockingIOError:
                 break
             except OSError:  # a pending ICMP error; the error queue below has its details
-                if not self._take_error(sock):
+                if not self._take_errors(sock):
                     break
             else:
                 self._take(data, (sender[0], sender[1]))
-        while self._take_error(sock):
-            pass
+        self._take_errors(sock)
 
     def _take(self, data: bytes, sender: Peer) -> None:
         """An answer from `sender`. One to a probe that timed out is that of the next one like it, which waits."""
@@ -224,21 +222,20 @@ class Negotiator:
                 waiting.flaw = flaw
                 return
 
-    def _take_error(self, sock: socket.socket) -> bool:
-        """Takes one ICMP error from the socket's queue; False if there is none."""
-        try:
-            payload, ancillary, _, peer = sock.recvmsg(2_048, 512, socket.MSG_ERRQUEUE)
-        except OSError:
-            return False
-        for _, _, data in ancillary:
+    def _take_errors(self, sock: socket.socket) -> bool:
+        """Takes all ICMP errors from the socket's queue; False if there is none."""
+        taken = False
+        while True:
+            try:
+                payload, ancillary, _, peer = sock.recvmsg(2_048, 512, socket.MSG_ERRQUEUE)
+            except OSError:
+                return taken
+            taken = True
             # struct sock_extended_err (include/uapi/linux/errqueue.h) begins with the errno.
-            if len(data) < 16:
-                continue
-            (number,) = struct.unpack_from("=I", data)
-            if number != errno.EMSGSIZE:  # a smaller path MTU is handled by the kernel
-                kind = NegotiationKind.REFUSED if number == errno.ECONNREFUSED else NegotiationKind.UNREACHABLE
-                self._settle_error((peer[0], peer[1]), payload, kind)
-        return True
+            for (number,) in (struct.unpack_from("=I", data) for _, _, data in ancillary if len(data) >= 16):
+                if number != errno.EMSGSIZE:  # a smaller path MTU is handled by the kernel
+                    kind = NegotiationKind.REFUSED if number == errno.ECONNREFUSED else NegotiationKind.UNREACHABLE
+                    self._settle_error((peer[0], peer[1]), payload, kind)
 
     def _settle_error(self, peer: Peer, payload: bytes, kind: NegotiationKind) -> None:
         """Ends the probe that an ICMP error quotes; if the quote is too short, or it has ended, all to that peer."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from survey.figures import Breakdown, Figures, Share, cell, shares_by_group, shares_of
+from survey.figures import Breakdown, Figures, Share, cell, results_of, shares_by_group, shares_of
 from survey.quic.negotiate import NegotiationKind
 
 
@@ -55,7 +55,7 @@ class QuicRecord:
     """The result for one domain. None: not tested, or unknown.
 
     The columns from `host` to `response_s` are about the endpoint that decided: the first one that serves HTTP/3, else
-    the first one offered.
+    the first one that was asked, else the first one offered.
     """
 
     domain: str
@@ -95,7 +95,7 @@ class QuicRecord:
     server_ip: str | None = None
     """The address that was contacted."""
     hints_differ: bool | None = None
-    """The record's address hints do not contain the address in DNS."""
+    """The record's address hints do not contain `server_ip`, which is from DNS."""
 
     negotiation: str | None = None
     """How the forced version negotiation was answered: one of `survey.quic.negotiate.NegotiationKind`."""
@@ -189,10 +189,10 @@ def _unheard(record: QuicRecord) -> bool:
 
 AT_MOST: Mapping[str, Callable[[QuicRecord], bool | None]] = {
     "offered": lambda r: _offers(r) if r.https_record_h3 is None or r.alt_svc_h3 is not None else True,
-    "answers vn": lambda r: _unheard(r) or r.negotiation == NegotiationKind.VERSIONS,
+    "answers vn": lambda r: r.cause == QuicCause.NO_CANDIDATE or r.negotiation == NegotiationKind.VERSIONS,
     "http/3": lambda r: _unheard(r) or _serves(r),
 }
-"""The same, if all count of which it is not known: headers may offer what DNS does not."""
+"""The same, if all count of which it is not known: headers may offer what DNS does not, who is not asked may answer."""
 
 NAMED_VERSIONS = {
     "00000001": "QUIC 1",
@@ -224,6 +224,7 @@ def figures(records: Sequence[QuicRecord]) -> Figures:
     without = {record.provider for record in surveyed if record.cause == QuicCause.NO_CANDIDATE}
     if mapped_after := bool(providers) and without == {None}:
         shares = {group: own for group, own in shares.items() if group not in providers}
+    fewer = ", ".join(f"{name} (n = {s.n:,})" for name, s in shares["all"].items() if s.n != len(surveyed))
     times = [record.handshake_s for record in surveyed if record.handshake_s is not None]
     flaws = dict(Counter(r.negotiation_flaw for r in surveyed if r.negotiation_flaw is not None).most_common())
     singles = {
@@ -233,7 +234,7 @@ def figures(records: Sequence[QuicRecord]) -> Figures:
     }
     median_s = statistics.median(times) if times else None
     return Figures(
-        title=f"{len(surveyed):,} of {len(records):,} domains could be surveyed. Shares of these in %, 95 % intervals:",
+        title=f"{len(surveyed):,} of {results_of(records)} could be surveyed. Shares of these in %, 95 % intervals:",
         counts={"domains": len(records), "asked": len(surveyed)},
         shares=shares,
         lower_bounds=bounds,
@@ -245,9 +246,9 @@ def figures(records: Sequence[QuicRecord]) -> Figures:
                 shares=shares_of((record.domain, record.cause) for record in records),
             ),
             "versions": Breakdown(
-                title="Versions that servers list, in % of those that answered the negotiation:",
-                heading=("version", "servers %"),
-                group="servers that answered the negotiation",
+                title="Versions that servers list, in % of the domains whose servers answered the negotiation:",
+                heading=("version", "domains %"),
+                group="domains whose servers answered the negotiation",
                 shares=shares_of(listed, of=(record.domain for record in answered)),
                 labels={version: f"{version} {name}" for version, name in NAMED_VERSIONS.items()},
             ),
@@ -255,6 +256,7 @@ def figures(records: Sequence[QuicRecord]) -> Figures:
         singles=singles,
         values={"flaws": flaws, "handshake_median_s": median_s},
         notes=[
+            *([f"Of all domains, these are shares of those of which it is known: {fewer}."] if fewer else []),
             *_notes(singles, flaws, median_s),
             *([f"Lower bounds, with intervals up to what is possible: {', '.join(bounds)}. {_WHY}"] if bounds else []),
             *([_MAPPED_AFTER] if mapped_after else []),
@@ -262,7 +264,7 @@ def figures(records: Sequence[QuicRecord]) -> Figures:
     )
 
 
-_WHY = "Some domains were not crawled, so nobody knows their headers, which may offer what DNS does not."
+_WHY = "Nobody knows what headers of domains that were not crawled offer, and what who was not asked would answer."
 
 _MAPPED_AFTER = (
     "No shares per provider: domains that offer nothing were not contacted, so their providers are not known. "
@@ -274,7 +276,7 @@ def _notes(singles: Mapping[str, Share], flaws: Mapping[str, int], median_s: flo
     notes = [f"Of domains that offer h3, {cell(singles['usable_of_offered'])} % serve it."]
     unpadded = singles["answers_unpadded"]
     if unpadded.n:
-        notes.append(f"Of servers that answered, {cell(unpadded)} % also answer a probe that is too small.")
+        notes.append(f"Of domains whose servers answered, {cell(unpadded)} % also answer a probe that is too small.")
     if flaws:
         notes.append("Flawed answers: " + ", ".join(f"{flaw} {count:,}" for flaw, count in flaws.items()) + ".")
     if median_s is not None:

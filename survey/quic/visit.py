@@ -17,7 +17,7 @@ from survey.quic import candidates, wire
 from survey.quic.candidates import Candidate, OfferSource
 from survey.quic.exchange import ExchangeRequest, ExchangeResult, exchange
 from survey.quic.negotiate import NegotiationAnswer, NegotiationKind, Negotiator
-from survey.quic.record import QuicCause, QuicRecord
+from survey.quic.record import NOT_ASKED, QuicCause, QuicRecord
 from survey.subjects import Subject
 from survey.surveys import Context, Remark, Visit
 
@@ -94,8 +94,9 @@ class QuicVisitor:
         for endpoint in await self._endpoints(subject, record):
             tried.append(await self._try(subject, endpoint, record))
             if tried[-1].cause == QuicCause.OK:
-                return replace(tried[-1], endpoints=len(tried))
-        return replace(tried[0], endpoints=len(tried)) if tried else record
+                break
+        decides = min(tried, key=lambda one: (one.cause != QuicCause.OK, one.cause in NOT_ASKED), default=record)
+        return replace(decides, endpoints=len(tried))
 
     async def _endpoints(self, subject: Subject, record: QuicRecord) -> list[Candidate]:
         """Endpoints that offer HTTP/3. Writes the offers into the record, and the cause if there are none."""

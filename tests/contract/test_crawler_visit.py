@@ -1072,3 +1072,34 @@ def test_wrong_use_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     result = CliRunner().invoke(app, [str(source), "-o", str(tmp_path / "o.csv"), "--contact", "x", *more])
     assert isinstance(result.exception, UsageError)
     assert said in result.exception.sentence()
+
+
+@pytest.mark.parametrize("says", ["", "static."])
+@pytest.mark.parametrize(("path", "depth"), [("/f.iso", 0), ("/download", 0), ("/deeper", 1)])
+def test_a_file_has_the_depth_of_the_page_that_names_it_and_what_its_own_host_offers(
+    says: str, path: str, depth: int
+) -> None:
+    """A link without an ending was a page, one deeper; Alt-Svc and CNAMEs were those of the start page's host."""
+
+    class World:
+        async def addresses(self, host: str) -> Answer:
+            return Answer(addresses=("127.0.0.1",), chain=(f"{host}.cdn.example",))
+
+        async def fetch(self, ask: CrawlRequest) -> CrawlReply:
+            parts = urlsplit(ask.url)
+            pages = {"/": f'<a href="https://static.a-site.com{path}">', "/deeper": "<a href=/download>"}
+            ask.html, ask.length = parts.path in pages, 5_000_000
+            status = 404 if parts.path == "/robots.txt" else 200
+            headers = {"alt-svc": 'h3=":443"'} if parts.hostname == f"{says}a-site.com" else {}
+            body = pages.get(parts.path, "").encode()
+            return CrawlReply(status=status, headers=headers, body=body, address="127.0.0.1", stopped=False)
+
+    fake: Any = World()
+    visit = DomainVisit(
+        domain="a-site.com", limits=CrawlLimits(), fetch=fake.fetch, resolver=fake, pins=Pins(None),
+        blocks=BlockLists([]), pace=Throttle(1_000.0, 1),
+    )  # fmt: skip
+    result = asyncio.run(visit.run())
+    assert (urlsplit(result.url or "").hostname, result.depth) == ("static.a-site.com", depth)
+    assert result.alt_svc == ('h3=":443"' if says else None)
+    assert result.cname_chain == "static.a-site.com.cdn.example"

@@ -201,6 +201,7 @@ def test_a_share_has_one_interval_wherever_it_is_printed() -> None:
     assert combinations["ECN+SACK+WS"] == of_all and of_all.n == 120
     domains = figures.clustered([(3, 3)] * 20 + [(0, 3)] * 40)
     assert found.breakdowns["failures"].shares == {"unknown": domains}
+    assert found.title.startswith("120 of 180 results of 60 domains completed a handshake. ")
     once = counted.figures(every).breakdowns["combinations"].shares["ECN+SACK+WS"]
     assert once == figures.wilson(30, 40)
 

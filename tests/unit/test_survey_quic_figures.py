@@ -9,6 +9,7 @@ import io
 import itertools
 import json
 import math
+import socket
 import time
 from dataclasses import replace
 from itertools import pairwise
@@ -22,7 +23,7 @@ from typer.testing import CliRunner
 from core.errors import UsageError
 from core.files import store
 from core.outreach.blocks import BlockLists
-from core.outreach.dns import Answer, Service
+from core.outreach.dns import Answer, Cause, ResolveError, Service
 from core.outreach.pace import Lanes, TokenBucket
 from survey.access import Access, NotAskedError
 from survey.charts import _groups
@@ -144,6 +145,26 @@ def test_results_that_were_mapped_afterwards_have_no_shares_per_provider() -> No
     assert not mapped_before.notes[-1].startswith("No shares")
 
 
+def test_an_endpoint_that_was_not_asked_does_not_decide_where_another_was(tmp_path: Path) -> None:
+    """The domain offers HTTP/3 and was asked, but it counted in no share: the first endpoint has no address."""
+    visitor = _visitor(tmp_path / "blocked.txt", "nobody.example")
+    visitor.access.names.turn = mock.AsyncMock()  # type: ignore[method-assign]
+    visitor.resolver.services = mock.AsyncMock(return_value=())  # type: ignore[method-assign]
+
+    async def addresses(host: str, **_: object) -> Answer:
+        if host == "gone.example":
+            raise ResolveError(Cause.NO_SUCH_DOMAIN, "NXDOMAIN")
+        return Answer(addresses=("198.18.0.9",), chain=())
+
+    visitor.resolver.addresses = addresses  # type: ignore[method-assign]
+    visitor.negotiator.ask.return_value = NegotiationAnswer(kind=NegotiationKind.REFUSED)  # type: ignore[attr-defined]
+    for gone, cause in ((True, QuicCause.ADVERTISED_ONLY), (False, QuicCause.DNS_ERROR)):
+        subject = Subject(domain="a.example", alt_svc='h3="gone.example:443"' + ', h3="b.example:443"' * gone)
+        found = asyncio.run(visitor.visit(subject, _record(QuicCause.NO_CANDIDATE)))
+        assert (found.cause, found.host, found.endpoints) == (cause, "b.example" if gone else "gone.example", 1 + gone)
+    assert figures([found]).counts == {"domains": 1, "asked": 0}
+
+
 def test_every_look_up_waits_for_the_rate(tmp_path: Path) -> None:
     visitor, turns = _visitor(tmp_path / "blocked.txt", "nobody.example"), mock.AsyncMock()
     visitor.access.names.turn = turns  # type: ignore[method-assign]
@@ -235,6 +256,28 @@ def test_an_answer_to_a_whole_probe_is_none_to_one_that_is_too_small() -> None:
         return [(await ask("198.18.0.9", 443, timeout_s=LATE, size_bytes=size)).kind for size in (1_200, 64)]
 
     assert asyncio.run(both()) == [NegotiationKind.SILENT] * 2 and sizes == [1_200, 64]
+
+
+def test_errors_of_others_that_wait_are_no_error_of_the_next_server() -> None:
+    """Eight closed ports, whose ICMP errors came while we were busy, made the next server `unreachable`, unasked."""
+
+    async def probe(closed: int) -> tuple[NegotiationAnswer, int]:
+        async with Negotiator() as negotiator:
+            sock, target = negotiator._socket(socket.AF_INET), ("127.0.0.9", 9)
+            sent = 0
+            while sent < closed:
+                with contextlib.suppress(ConnectionRefusedError):  # of the datagram before
+                    sock.sendto(b"x", target)
+                    sent += 1
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+                server.bind(("127.0.0.8", 0))
+                server.settimeout(1)
+                found = await negotiator.ask(*server.getsockname(), timeout_s=LATE)
+                return found, len(server.recv(2_000)) if found.probes else 0
+
+    for closed in (0, 1, 8, 50):
+        found, received = asyncio.run(probe(closed))
+        assert (found.kind, found.probes, received) == (NegotiationKind.SILENT, 1, 1_200), closed
 
 
 def test_probes_that_have_ended_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,6 +382,10 @@ def test_intervals_hold_what_nobody_knows_of_domains_that_were_not_crawled() -> 
     assert as_document(found)["lower_bound_shares"] == ["offered", "answers vn", "http/3"]
     marks = {row[2]: row[-1] for row in as_rows(found) if row[:2] == ("shares", "all")}
     assert [name for name, mark in marks.items() if mark == "true"] == ["offered", "answers vn", "http/3"]
+    crawled = figures([replace(record, alt_svc_h3=False) for record in some])
+    assert (crawled.lower_bounds, crawled.shares["all"]["answers vn"].high) == (["answers vn"], 1.0), (
+        "nobody asked them"
+    )
     all_asked = [replace(record, cause=QuicCause.NO_ANSWER) if n >= 100 else record for n, record in enumerate(some)]
     asked = figures(all_asked).shares["all"]
     assert asked["offered"].high == 1.0 and asked["http/3"].high < 0.13, "with --all servers say what DNS does not"
@@ -351,6 +398,8 @@ def test_alt_svc_is_a_share_of_the_domains_that_were_crawled() -> None:
     assert (both.count, both.n) == (50, 100) and both == alone
     assert not any("Lower bounds" in note for note in figures(crawled).notes)
     assert as_document(figures(crawled))["lower_bound_shares"] == []
+    assert "are shares of those of which it is known: alt-svc (n = 100)." in printed(figures(crawled + listed))
+    assert "of which it is known" not in printed(figures(crawled))
     axis = mock.Mock()
     _groups(axis, figures(crawled + listed))
     assert axis.set_xticks.call_args.args[1] == [
@@ -411,6 +460,8 @@ def test_results_of_one_domain_are_no_further_evidence() -> None:
     assert (thrice.singles["usable_of_offered"], thrice.singles["greased"]) == (share, share)
     assert thrice.singles["answers_unpadded"] == clustered([(0, 3)] * 40)
     assert list(versions) == ["00000001", "6b3343cf"]
+    assert thrice.title.startswith("120 of 120 results of 40 domains could be surveyed. ")
+    assert once.title.startswith("40 of 40 domains could be surveyed. ")
     assert once.breakdowns["versions"].shares["6b3343cf"] == once.breakdowns["causes"].shares["ok"] == wilson(30, 40)
 
 
@@ -431,6 +482,10 @@ def printed(found: Figures) -> str:
 
 def test_figures_as_text_and_document() -> None:
     text = printed(figures(RECORDS))
+    # Domains are counted: many are behind one server, which answers one probe for all of them.
+    headings = [line.split()[-1] for line in text.splitlines() if line.strip().startswith(("group ", "cause "))]
+    assert headings == ["n", "count"], "of all domains in n, so many have a cause"
+    assert "servers %" not in text and "Of domains whose servers answered, 33.3" in text
     assert "00000001 QUIC 1" in text and "truncated 1" in text and "60.0 [23.1-88.2] % serve it" in text
     document = json.loads(json.dumps(as_document(figures(RECORDS)), allow_nan=False))
     assert document["causes"]["ok"]["share"] == 3 / 8
