@@ -415,10 +415,10 @@ impl Truth {
     /// these packets can have carried what lies behind it. So it came then, and was not overtaken: this is a copy.
     fn was_in_turn(&self, start: u32, end: u32, earlier: u16) -> bool {
         let behind = u64::from(self.high.wrapping_sub(end));
-        let is_earlier = earlier.cast_signed() > 0;
-        // What precedes the first packet of a capture may have been overtaken by it.
-        is_earlier
-            && !before(start, self.first)
+        // What precedes the first packet of a capture may have been overtaken by it; numbers wrap.
+        let precedes = before(start, self.first) && after(self.high, self.first);
+        earlier.cast_signed() > 0
+            && !precedes
             && behind <= u64::from(earlier) * u64::from(end.wrapping_sub(start))
     }
 

@@ -208,6 +208,24 @@ fn a_copy_may_follow_other_packets() {
 }
 
 #[test]
+fn copies_are_found_behind_two_gibibytes_of_a_connection() {
+    let mut truth = Truth::default();
+    let mut packet = 0;
+    let mut take = |segment: &Segment<'_>, id: u16| {
+        packet += 1;
+        truth.segment(segment, Some(id), packet, 0, 0).class
+    };
+    take(&syn(0), 1);
+    let mut seq = 1;
+    for (id, len) in (2..).zip([1 << 29; 5].into_iter().chain([1448; 3])) {
+        assert_eq!(take(&data(seq, len, 1), id), TrueClass::New);
+        seq += len;
+    }
+    let copy = take(&data(seq - 3 * 1448, 1448, 1), 7);
+    assert_eq!(copy, TrueClass::Duplicate);
+}
+
+#[test]
 fn copies_are_found_where_none_follows_its_packet_at_once() {
     use TrueClass::{Duplicate, New, Reordered};
     let behind = |first: u32, order: &[(u32, u16)]| {
