@@ -128,7 +128,8 @@ def test_what_it_needs_does_not_grow(world: Any) -> None:
     for one in (first, early[-1], late[0], last):
         print(f"{one.downloads} downloads: {one.memory_kb} kB, {one.descriptors} descriptors")
     print(f"journal {journal:.0f} bytes a download")
-    assert last.descriptors <= first.descriptors + 2, (first, last)  # a child may be starting
+    # A child that is starting has pipes for a moment; what leaks is in every sample.
+    assert min(one.descriptors for one in late) <= min(one.descriptors for one in early), (early, late)
     for name, before in first.memory_kb.items():
         assert last.memory_kb[name] <= 1.05 * before + 512, (name, before, last.memory_kb[name])
     assert journal <= 5000
