@@ -265,16 +265,12 @@ def _read_jsonl(path: Path, lines: Iterable[str], into: Organisations) -> None:
         if kind == "ASN":
             into.note(_asn(row.get("asn"), path, number), org_id)
         else:
-            into.by_id[org_id] = Organisation(
-                org_id=org_id, name=_text(row, "name", decode=True), country=_text(row, "country")
-            )
+            into.by_id[org_id] = Organisation(org_id=org_id, name=_text(row, "name"), country=_text(row, "country"))
 
 
-def _text(row: Mapping[str, Any], key: str, *, decode: bool = False) -> str | None:
+def _text(row: Mapping[str, Any], key: str) -> str | None:
     value = row.get(key)
-    if not isinstance(value, str) or not value:
-        return None
-    return decoded(value) if decode else value
+    return decoded(value) or None if isinstance(value, str) else None
 
 
 def _read_siblings(path: Path, chunks: Iterable[bytes]) -> list[list[int]]:

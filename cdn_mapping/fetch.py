@@ -133,20 +133,15 @@ def read_index(url: str) -> str | None:
         connection.close()
 
 
-def _folder(url: str) -> str:
-    """The URL as one of a folder: without the final slash its last name would be replaced by what is in it."""
-    return url if url.endswith("/") else f"{url}/"
-
-
 def newest_rib(base: str = ROUTEVIEWS, *, collector: str = "", now: datetime | None = None) -> str:
     """URL of a collector's newest RIB; in last month's folder if this month's is still empty.
 
     Args:
         collector: folder of the collector, e.g. `route-views.sg`; empty for route-views2.
     """
-    now, base = now or datetime.now(UTC), _folder(base)
+    now = now or datetime.now(UTC)
     for month in (now, now.replace(day=1) - timedelta(days=1)):
-        folder = urljoin(base, f"{collector + '/' if collector else ''}bgpdata/{month:%Y.%m}/RIBS/")
+        folder = f"{base.rstrip('/')}/{collector + '/' if collector else ''}bgpdata/{month:%Y.%m}/RIBS/"
         names = _RIB.findall(read_index(folder) or "")
         if names:
             name: str = max(names, key=lambda match: match[1])[0]
@@ -158,7 +153,7 @@ def newest_rib(base: str = ROUTEVIEWS, *, collector: str = "", now: datetime | N
 
 def newest_as2org(base: str = CAIDA) -> str:
     """URL of CAIDA's newest as-org2info file; jsonl if both forms exist."""
-    base = _folder(base)
+    base = f"{base.rstrip('/')}/"  # else its last name would be replaced by what is in it
     names = _AS2ORG.findall(read_index(base) or "")
     if not names:
         raise IncompleteError("no as-org2info file is listed", where=base, remedy="check the address")

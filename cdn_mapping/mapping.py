@@ -13,12 +13,14 @@ from urllib.parse import urlsplit
 from cdn_mapping.as2org import Organisation, Organisations
 from cdn_mapping.provider_rules import Providers, Rule
 from cdn_mapping.table import Origin, PrefixTable
+from core.domain import Provider
 from core.files.schemas import kind_in
 from core.files.targets import SURVEYS, with_columns
 from core.outreach.dns import ResolveError, Resolver
 from core.outreach.pace import TokenBucket
 from core.system import signals
 from core.terminal import Progress
+from core.untrusted import is_address
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,8 +36,8 @@ class Mapped:
     organisation: Organisation | None
     rule: Rule
     rival_asns: tuple[int, ...]
-    """Other origins of the prefix that are known to belong to another organisation: a real MOAS, not a company's second
-    AS."""
+    """Other origins of the prefix that are known to belong to another organisation, which is not the same provider's: a
+    real MOAS, not a company's second AS."""
 
     @property
     def asn(self) -> int | None:
@@ -62,17 +64,18 @@ class Mapper:
 
     def _judge(self, address: str, origin: Origin | None) -> Mapped:
         asn = origin.asn if origin else None
-        organisation = self.organisations.get(asn)
+        organisation, rule = self.organisations.get(asn), self.providers.rule(asn)
         rivals = []
         for other in origin.votes if origin else ():
             holder = self.organisations.get(other)
-            if organisation and holder and holder.org_id != organisation.org_id:
+            is_other = organisation and holder and holder.org_id != organisation.org_id
+            if is_other and not rule.provider == self.providers.rule(other).provider != Provider.OTHER:
                 rivals.append(other)
         return Mapped(
             address=address,
             origin=origin,
             organisation=organisation,
-            rule=self.providers.rule(asn),
+            rule=rule,
             rival_asns=tuple(rivals),
         )
 
@@ -119,7 +122,7 @@ def sentences(mapped: Mapped) -> list[str]:
     lines.append(f"announced as  {', '.join(announced)} peers (dissent {origin.dissent:.1%})")
     if origin.moas:
         rivals = ", ".join(f"AS{asn}" for asn in mapped.rival_asns)
-        who = f"other organisations: {rivals}" if rivals else "no other organisation that is known"
+        who = f"other organisations: {rivals}" if rivals else "no rival that is known"
         lines.append(f"MOAS          of {who}")
     return lines
 
@@ -210,7 +213,7 @@ def chains_by_dns(
     if "url" in table.column_names:
         urls = table.column("url").to_pylist()
         hosts = [urlsplit(url or "").hostname or domain for url, domain in zip(urls, hosts, strict=True)]
-    unique = list(dict.fromkeys(hosts))
+    unique = [host for host in dict.fromkeys(hosts) if not is_address(host)]
     chains = look_up(unique, nameserver=nameserver, port=port, rate_per_s=rate_per_s, on_done=report)
     now = {host: " ".join(chain) for host, chain in chains.of_domain.items()}
     values = [now.get(host, before) for host, before in zip(hosts, _known_chains(table), strict=True)]

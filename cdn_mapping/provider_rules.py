@@ -34,7 +34,7 @@ class ProviderFile(Strict):
     """Also all ASNs of the seeds' organisations."""
     exclude_asns: list[int] = field(default_factory=list)
     exclude_organisations: list[str] = field(default_factory=list)
-    """Ids of organisations whose ASNs never count, even if a seed belongs to one."""
+    """Ids of organisations whose ASNs count only as seeds."""
     cname_suffixes: list[str] = field(default_factory=list)
     """A CNAME equal to one of these, or below it, points to the provider."""
 

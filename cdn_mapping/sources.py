@@ -1,8 +1,6 @@
 """The prefix table for the user's input (RIB files, a prefix table, a backend), built once and cached.
 
-RIBs can be read by pybgpstream, where it is installed. Our own reader is the default and needs no other program.
-
-BGPStream does not report errors. Observed with libbgpstream 2.3.0 and pybgpstream 2.0.2:
+BGPStream, which is optional, does not report errors. Observed with libbgpstream 2.3.0 and pybgpstream 2.0.2:
 
 - routes with ADD-PATH are skipped, also where they are only a part of a file (libbgpstream issue #228);
 - a missing file, a small truncated file, or one of another format: a line on standard error and no elements;
@@ -31,7 +29,7 @@ from cdn_mapping import as_path, table
 from cdn_mapping.rib import RibEntry, RibReader
 from cdn_mapping.table import PrefixTable
 from cdn_mapping.votes import Ballot
-from core.errors import ReachError, UsageError, not_found
+from core.errors import ReachError, UsageError, unreadable
 from core.reach import ENVIRONMENT_VARIABLE, environment_prefixes
 from core.system import signals
 from core.terminal import Progress
@@ -189,10 +187,8 @@ def _is_table(path: Path) -> bool:
     try:
         with path.open("rb") as handle:
             return handle.read(2) == b"PK"
-    except FileNotFoundError:
-        raise not_found(path) from None
     except OSError as error:
-        raise UsageError(str(error.strerror), where=str(path), remedy="give a RIB or a prefix table") from None
+        raise UsageError(unreadable(error), where=str(path), remedy="give a RIB or a prefix table") from None
 
 
 def open_table(ribs: Sequence[Path], progress: Progress, *, backend: str = "own") -> PrefixTable:

@@ -24,9 +24,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+from urllib.parse import urlsplit
 
 from core.domain import Provider
 from core.files.targets import MAPPED
+from core.untrusted import port_of
 from survey.figures import RANK_BUCKETS
 from survey.iw.record import OF_TARGETS, OF_WINDOW
 
@@ -50,6 +52,9 @@ _COLUMNS = {
     Require.BOTH: ("ecn", "sack", "window_scaling", "quic"),
     Require.NONE: (),
 }
+
+_OF_ADDRESS = (*MAPPED, "server_ip", "cname_chain")
+"""What mapping says, and of what."""
 
 NOT_CHOSEN = "not drawn: enough others"
 SAME_FILE = "the same file as another domain's"
@@ -91,7 +96,7 @@ class Composition:
 
 def lacks(row: Row, require: Require) -> str | None:
     """Why a target is not eligible, None if it is."""
-    if not row["url"].startswith("https://"):
+    if urlsplit(row["url"]).scheme != "https":
         return "its URL is not https; campaigns download https only"
     columns = _COLUMNS[require]
     unknown = [name for name in columns if row.get(name) is None]
@@ -126,6 +131,12 @@ def allocate(sizes: Mapping[str, int], places: int) -> dict[str, int]:
     return given
 
 
+def _file(row: Row) -> tuple[object, ...]:
+    """What tells files apart: neither the case of scheme and host, nor whether port 443 is written, nor a fragment."""
+    parts = urlsplit(row["url"])
+    return parts.scheme, parts.hostname, port_of(parts), parts.path or "/", parts.query
+
+
 def _joined(rows: Iterable[Row]) -> tuple[list[Row], list[tuple[Row, str]]]:
     """One row per domain, and the rows left out. Of several files of a domain the first one is kept."""
     merged: dict[str, dict[str, Any]] = {}
@@ -134,10 +145,12 @@ def _joined(rows: Iterable[Row]) -> tuple[list[Row], list[tuple[Row, str]]]:
         known = merged.get(row["domain"])
         if known is None:
             merged[row["domain"]] = dict(row)
-        elif known["url"] != row["url"]:
+        elif _file(known) != _file(row):
             dropped.append((row, "another file of the same domain"))
         else:
-            taken: tuple[str, ...] = MAPPED if known.get("rule") is not None else ()
+            taken: tuple[str, ...] = _OF_ADDRESS if known.get("rule") is not None else ()
+            if not taken and row.get("rule") is not None:
+                known |= {"server_ip": None, "cname_chain": None}  # the mapping that comes may be of another
             if any(known.get(name) is not None for name in OF_WINDOW):
                 taken += OF_TARGETS
             elif any(row.get(name) is not None for name in OF_WINDOW):
@@ -211,11 +224,9 @@ def compose(
         earlier: targets to keep.
     """
     draft = _Draft(per_provider, other)
-    stay: dict[str, str] = {}
-    for row in earlier:
-        stay.setdefault(row["domain"], row["url"])
+    stay = {row["domain"]: row for row in reversed(earlier)}
     again = [row for row in rows if row["domain"] in stay]
-    newer = [row for row in again if row["url"] == stay[row["domain"]]]
+    newer = [{**row, "url": was["url"]} for row in again if _file(row) == _file(was := stay[row["domain"]])]
     kept, kept_twice = _joined([*newer, *earlier, *again])
     chosen = list(kept)
     for row in kept:
@@ -227,17 +238,17 @@ def compose(
     for row, reason in (*kept_twice, *twice):
         draft.share(row).seen += 1
         draft.drop(row, reason)
-    taken = {row["url"] for row in kept}
+    taken = set(map(_file, kept))
     for row in sorted(fresh, key=_by_rank):
         share = draft.share(row)
         share.seen += 1
         if (lack := lacks(row, require)) is not None:
             draft.drop(row, lack)
             continue
-        if row["url"] in taken:
+        if _file(row) in taken:
             draft.drop(row, SAME_FILE)
             continue
-        taken.add(row["url"])
+        taken.add(_file(row))
         share.eligible += 1
         eligible[row["provider"]][stratum(row.get("rank"))].append(row)
     for provider, strata in eligible.items():

@@ -7,7 +7,7 @@ names and types give units and column types. Both formats are read by the same r
 - Columns that `Target` does not have are kept, unless their name is similar to that of a missing column.
 - An empty text means no value. The default provider is `other`, the default URL of a crawl's input https://DOMAIN/.
 - Domain, URL, address, rank and size are checked, so that a campaign does not fail later; errors give the line (CSV)
-  or row (Parquet, from 1).
+  or row (Parquet, from 1). Addresses get one form: the shortest, that of IPv4 for IPv4-mapped ones.
 
 A Parquet file needs no metadata of Upshift's: one that pandas or pyarrow wrote is read by its columns. Files are read
 and written in batches of `store.ROWS_AT_ONCE` rows, so a list of any length needs little memory.
@@ -28,6 +28,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 from core.domain import Provider, Target
 from core.errors import UsageError, unreadable
 from core.files import disk, schemas, store
+from core.reach import unmapped
 from core.untrusted import FAULTS, no_formula
 
 if TYPE_CHECKING:
@@ -223,6 +224,9 @@ class _Rules:
         if faults:
             index, what = faults[0]
             self.refuse(what, f", {batch.unit} {batch.numbers[index]}", "correct or remove it")
+        if "server_ip" in columns:
+            one_form = (str(unmapped(ip)) if ip and ":" in ip else ip for ip in columns["server_ip"].to_pylist())
+            columns["server_ip"] = pa.chunked_array([pa.array(one_form, pa.string())])
         fields = [schema.field(name) for name in schema.names if name in columns]
         fields += [batch.table.schema.field(name) for name in batch.table.column_names if name not in schema.names]
         table = pa.table([columns[field.name] for field in fields], schema=pa.schema(fields))
@@ -342,12 +346,9 @@ def _csv_batches(rules: _Rules) -> Iterator[_Batch]:
             header = [name.strip() for name in next(reader, [])]
             rules.check_names([name for name in header if name], ", line 1")
             lines = _csv_rows(reader, header, rules)
-            chunk = list(islice(lines, store.ROWS_AT_ONCE))
-            while True:
+            yield _csv_batch(list(islice(lines, store.ROWS_AT_ONCE)), header, rules)  # one without rows, too
+            while chunk := list(islice(lines, store.ROWS_AT_ONCE)):
                 yield _csv_batch(chunk, header, rules)
-                chunk = list(islice(lines, store.ROWS_AT_ONCE))
-                if not chunk:
-                    return
         except UnicodeDecodeError as error:
             rules.refuse(f"this is not text in UTF-8 ({error})", "", "save it as CSV in UTF-8")
         except csv.Error as error:

@@ -173,6 +173,20 @@ def test_a_file_is_one_target_whatever_domains_lead_to_it() -> None:
     assert domains(choose([target(2, url=file, ecn=False), target(3, url=file)])) == ["d3.example"]
 
 
+def test_a_file_is_the_same_however_its_url_is_written() -> None:
+    """A load balancer redirects to port 443 by number, and links of that page have it, too."""
+    written = ["https://d0.example/f", "https://d0.example:443/f", "HTTPS://D0.example/f", "https://d0.example/f#a"]
+    assert len(choose([target(n, url=url) for n, url in enumerate(written)], per_provider=9).rows) == 1
+    for first, second in ((written[0], written[1]), (written[2], written[0])):
+        found = choose([target(0, url=first, quic=None), target(0, url=second, quic=True)])
+        assert [(row["url"], row["quic"]) for row in found.rows] == [(first, True)] and not found.dropped
+        kept = choose([target(0, url=first, ecn=False), target(1, url=first)], earlier=rows([target(0, url=second)]))
+        assert [(row["domain"], row["ecn"]) for row in kept.rows] == [("d0.example", False)]
+    others = ["https://d0.example:8443/f", "http://d0.example/f", "https://d0.example/F", "https://d0.example/f?a"]
+    apart = choose([target(n, url=url) for n, url in enumerate([written[0], *others])], require=Require.NONE)
+    assert SAME_FILE not in apart.shares["google"].dropped
+
+
 def test_a_size_brings_along_whether_it_is_a_lower_bound() -> None:
     for bound in (True, False):
         sizes: dict[str, Any] = {"size_bytes": 2_000_000, "size_is_lower_bound": bound}
@@ -190,6 +204,19 @@ def test_a_target_that_moved_is_not_at_its_former_provider() -> None:
         ]
         assert [row["cname_provider"] for row in found.rows] == [None]
         assert found.shares.keys() == {"other"}
+
+
+def test_a_mapping_comes_with_its_address() -> None:
+    """The prefix, AS and provider of the server that one crawl saw stood beside the address that another saw."""
+    names = ("server_ip", "cname_chain", "prefix", "provider", "cname_provider")
+    crawled = target(0, "other", server_ip="192.0.2.1", cname_chain="edge.example")
+    of_map = ("198.51.100.1", "x.akamai.net", "198.51.100.0/24", "akamai", "akamai")
+    mapped = target(0, asn=20940, rule="seed", ecn=None, **dict(zip(names, of_map, strict=True)))
+    again = target(0, server_ip="203.0.113.1", prefix="203.0.113.0/24", asn=15169, rule="seed")
+    for of, one, other in ((mapped, crawled, mapped), (mapped, mapped, crawled), (again, again, mapped)):
+        for made in (choose([one, other]), choose([one], earlier=rows([other]))):
+            (row,) = made.rows
+            assert [row[name] for name in names] == [getattr(of, name) for name in names] and row["ecn"] is True
 
 
 def test_windows_of_two_surveys_are_not_mixed() -> None:

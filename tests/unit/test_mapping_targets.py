@@ -80,7 +80,7 @@ def test_explain_says_prefix_origin_organisation_rule_and_dissent(inputs: list[s
     assert facts["dissent"] == pytest.approx(1 / 3, abs=1e-3)
     text = run("explain", "2001:db8::1", *inputs)
     assert "AS15169 is a seed" in text
-    assert "of no other organisation that is known" in text
+    assert "of no rival that is known" in text
     assert "same organisation as seed AS15169" in run("explain", "8.8.8.8", *inputs)
     assert "only AS_SETs" in run("explain", "10.9.1.1", *inputs)
     assert "no matching prefix in the table" in run("explain", "192.0.2.1", *inputs)
@@ -91,6 +91,19 @@ def test_explain_says_prefix_origin_organisation_rule_and_dissent(inputs: list[s
 def test_who_is_unknown_is_no_other_organisation(inputs: list[str]) -> None:
     facts = json.loads(run("explain", "9.1.2.3", *inputs[:2], "--json"))
     assert (facts["moas"], facts["organisation"], facts["rival_asns"]) == (True, None, [])
+
+
+def test_two_networks_of_one_provider_are_no_rivals(tmp_path: Path) -> None:
+    """Registries know providers by several ids, and each prefix with two of their origins counted as a conflict."""
+    ballot = Ballot()
+    paths = [(f"8.{n}.0.0/16", f"{peer} {asn}") for n in (8, 9) for peer, asn in ((1, 15169), (2, (43515, 680)[n - 8]))]
+    ballot.add_entries([RibEntry(prefix, None, path, 1, "192.0.2.1", None) for prefix, path in paths])
+    table.build({v: ballot.rows(v) for v in (4, 6)}, {}).save(tmp_path / "t.npz")
+    (tmp_path / "as2org.txt").write_text(f"{AS2ORG}43515|1|YOUTUBE|ORG-GIL4|x|RIPE\n")
+    options = ["--rib", str(tmp_path / "t.npz"), "--as2org", str(tmp_path / "as2org.txt")]
+    for address, provider, rivals in (("8.8.8.8", "google", []), ("8.9.8.8", "other", [15169])):
+        facts = json.loads(run("explain", address, *options, "--json"))
+        assert (facts["moas"], facts["provider"], facts["rival_asns"]) == (True, provider, rivals)
 
 
 def test_targets_get_their_columns(tmp_path: Path, inputs: list[str]) -> None:
@@ -307,6 +320,16 @@ def test_the_host_of_the_url_is_asked_for_its_cnames(tmp_path: Path, inputs: lis
     with (tmp_path / "out.csv").open(newline="") as handle:
         found = [(row["cname_chain"], row["cname_provider"]) for row in csv.DictReader(handle)]
     assert (server.questions, found) == (["www.a.example"], [("e1.a.akamaiedge.net", "akamai")])
+
+
+def test_an_address_has_no_cname(tmp_path: Path, inputs: list[str]) -> None:
+    """A list of addresses was asked for as names, and each counted as a failed look-up."""
+    rows = ["domain,url,server_ip", "9.1.1.1,,9.1.1.1", "a.example,https://[2001:db8::1]/f,2001:db8::1", "b.example,,"]
+    (tmp_path / "in.csv").write_text("\n".join([*rows, ""]))
+    with NameServer({"b.example": []}) as server:
+        options = ["--cname-lookups", "--nameserver", "127.0.0.1", "--nameserver-port", str(server.port)]
+        said = run("targets", str(tmp_path / "in.csv"), "-o", str(tmp_path / "out.csv"), *inputs, *options)
+    assert server.questions == ["b.example"] and "failed" not in said
 
 
 def test_a_name_server_outside_is_refused() -> None:

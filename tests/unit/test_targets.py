@@ -21,6 +21,7 @@ from core.files import schemas, store, targets
 from crawler.links import normal
 from downloader.campaign.campaign import from_document
 from downloader.campaign.targets import load_targets
+from downloader.schedule.slots import groups
 from survey.subjects import Subject, Subjects
 from tests.cells import examples
 from upshift import cli
@@ -60,6 +61,19 @@ def test_a_domain_is_read_as_dns_has_it(tmp_path: Path) -> None:
     path.write_text("domain,url\nMünchen.example,\nstraße.example,\nA.example,\nnäme,https://a.b/\nno ü,https://a.b/\n")
     names = [target.domain for target in found(path, needs=("domain",))]
     assert names == ["xn--mnchen-3ya.example", "xn--strae-oqa.example", "a.example", "xn--nme-qla", "no ü"]
+
+
+def test_an_address_has_one_form(tmp_path: Path) -> None:
+    """Of two forms of one address nothing knew that it is one server: two vantage points downloaded from it at once."""
+    written = ["2001:DB8::1", "2001:db8:0::1", "::FFFF:192.0.2.1", "192.0.2.1", ""]
+    path = tmp_path / "t.csv"
+    rows = [f"d.{n}x.example,https://d.{n}x.example/,{address}" for n, address in enumerate(written)]
+    path.write_text("\n".join(["domain,url,server_ip", *rows, ""]))
+    some = found(path)
+    assert [target.server_ip for target in some] == [*["2001:db8::1"] * 2, *["192.0.2.1"] * 2, None]
+    assert len(groups(some)) == 3
+    known = targets.values(path, ("domain", "server_ip"))
+    assert [row["server_ip"] for row in known] == [target.server_ip for target in some]
 
 
 def found(path: Path, **options: Any) -> list[Target]:

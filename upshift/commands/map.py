@@ -39,10 +39,6 @@ Backend = Annotated[str, typer.Option(help="Reader of RIBs: own, or bgpstream (n
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
-def _echo(line: str) -> None:
-    typer.echo(line, err=True)
-
-
 def _mapper(table: Any, as2org: list[Path] | None, folder: Path | None) -> Any:
     from cdn_mapping import as2org as reader
     from cdn_mapping.mapping import Mapper
@@ -52,7 +48,7 @@ def _mapper(table: Any, as2org: list[Path] | None, folder: Path | None) -> Any:
     for path in as2org or []:
         reader.read(path, into=organisations)
     if not as2org:
-        _echo("no --as2org: organisations stay unknown, and only the seed ASNs of a provider count")
+        typer.echo("no --as2org: organisations stay unknown, and only the seed ASNs of a provider count", err=True)
     files = read_providers(folder or SHIPPED)
     return Mapper(table=table, organisations=organisations, providers=Providers(files, organisations))
 
@@ -62,7 +58,7 @@ def _open(rib: list[Path], backend: str, progress: Any) -> Any:
 
     table = sources.open_table(rib, progress, backend=backend)
     for warning in sources.warnings(table):
-        _echo(warning)
+        typer.echo(warning, err=True)
     return table
 
 
@@ -173,7 +169,7 @@ def table(
         raise UsageError("no RIB given", where="RIBS", remedy="give one or more files, or --collector")
     built.save(out)
     for warning in sources.warnings(built):
-        _echo(warning)
+        typer.echo(warning, err=True)
     facts: dict[str, Any] = {
         "out": str(out),
         "prefixes_v4": len(built.v4.low),
