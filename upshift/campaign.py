@@ -19,6 +19,7 @@ from core.files.disk import check_free, check_room, folder_lock
 from core.system import signals
 from core.system.confine import user_of
 from core.system.place import Place
+from core.system.process import require
 from core.system.this_host import read_clock
 from core.terminal import Progress
 from downloader import clients, factors
@@ -102,11 +103,12 @@ def _names_beside() -> list[str]:
 
 def _run(session: Session, here: str | None, *, let_cpus_sleep: bool) -> tuple[RunSummary, Inspection | None]:
     plan, campaign, out, reporter = session.plan, session.plan.campaign, session.out, session.reporter
+    require("tcpdump", package="tcpdump")
     for note in prepared(campaign.configurations)[1]:
         print(f"upshift: {note}", file=sys.stderr)  # noqa: T201 - the user should read it before the run
     with ExitStack() as stack:
-        stack.enter_context(folder_lock(out))
-        clear_stop(out)  # at once: with the lock this process can be asked
+        if not (is_new := not out.exists()):  # else a start that is refused would leave a folder
+            _lock(out, stack)
         truth: Mapping[str, Any] | None = None
         names = plan.vantage_points if here is None else (here,)
         if campaign.topology is None:
@@ -119,6 +121,8 @@ def _run(session: Session, here: str | None, *, let_cpus_sleep: bool) -> tuple[R
                 open_lab(campaign.topology, progress=session.progress, let_cpus_sleep=let_cpus_sleep)
             )
             places, truth = _lab_places(lab, names, stack), lab.truth()
+        if is_new:
+            _lock(out, stack)
         summary = run_campaign(session, places)
         reporter.does(*(State.STOPPING, summary.ended_by) if summary.ended_by else (State.RUNNING, "making the tables"))
     # Only now: a folder that holds another plan was refused above, and keeps its lab.json.
@@ -135,6 +139,11 @@ def _run(session: Session, here: str | None, *, let_cpus_sleep: bool) -> tuple[R
         left = f"{summary.planned - summary.recorded} of {summary.planned} downloads are not recorded"
         reporter.end(State.FAILED, left)
     return summary, inspection
+
+
+def _lock(out: Path, stack: ExitStack) -> None:
+    stack.enter_context(folder_lock(out))
+    clear_stop(out)  # at once: with the lock this process can be asked
 
 
 @contextmanager

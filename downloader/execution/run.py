@@ -19,7 +19,6 @@ from core.errors import FREE_SPACE, PlaceError, UsageError
 from core.files import description
 from core.system import signals
 from core.system.place import Place
-from core.system.process import require
 from downloader.campaign.campaign import Campaign
 from downloader.campaign.configurations import client_with
 from downloader.campaign.plan import PlannedRun
@@ -121,7 +120,6 @@ def run_campaign(session: Session, places: Mapping[str, Place]) -> RunSummary:
         PlaceError: a place cannot do what was asked. Other vantage points finish first.
         KeyboardInterrupt: after everything has been stopped cleanly.
     """
-    require("tcpdump", package="tcpdump")
     session = replace(session, out=session.out.resolve())  # a place may have another working directory
     plan, out, reporter = session.plan, session.out, session.reporter
     journals: dict[str, Journal] = {}
