@@ -16,9 +16,9 @@ from importlib import resources
 
 from core.errors import UsageError
 from survey.charts import Scan
-from survey.figures import Breakdown, Figures, cell, shares_by_group, shares_of
+from survey.figures import Breakdown, Figures, Share, cell, shares_by_group, shares_of
 from survey.iw.record import IwRecord, votes_of
-from survey.iw.votes import ETHERNET_MSS, WindowKind
+from survey.iw.votes import ETHERNET_MSS, WindowKind, rfc6928_bytes
 from survey.iw.wire import ProbeVerdict
 
 IN_THE_WILD = "iw-in-the-wild"
@@ -192,7 +192,7 @@ def figures(records: Sequence[IwRecord]) -> Figures:
     paces = [(record.domain, record.pace) for record in fit if record.pace is not None]
     rtts = [record.rtt_s for record in decided if record.rtt_s is not None]
     ordered = sorted((-share.count, iw, share) for iw, share in windows.items() if iw is not None)
-    servers = len({record.domain for record in fit})
+    servers, too_little = len({record.domain for record in fit}), _too_little(fit)
     whole = f"{len(fit):,} servers"
     if servers < len(fit):
         whole = f"{len(fit):,} results of {servers:,} servers (one counts once per MIME type and file)"
@@ -217,14 +217,21 @@ def figures(records: Sequence[IwRecord]) -> Figures:
             "verdicts": _breakdown("Verdicts, in % of all servers:", "verdict", verdicts),
             "paces": _breakdown("Pacing, in % of the servers asked:", "pace", paces),
         },
-        values={"rtt_median_s": statistics.median(rtts) if rtts else None, "too_little": _too_little(fit)},
-        notes=[*_notes(fit, len(records) - len(fit)), *_note_on_within(within["all servers"][WITHIN].n, len(decided))],
+        values={
+            "rtt_median_s": statistics.median(rtts) if rtts else None,
+            "too_little": {scheme: few.share if few.n else None for scheme, few in too_little.items()},
+        },
+        notes=[*_notes(too_little, len(records) - len(fit)), *_notes_on_within(fit, len(decided))],
     )
 
 
-def _note_on_within(known: int, decided: int) -> list[str]:
-    what = f"{LABELS[WITHIN]}: of the {known:,} of which it is known; a lower bound above it is enough."
-    return [what] if known != decided else []
+def _notes_on_within(records: Sequence[IwRecord], decided: int) -> list[str]:
+    known = [record for record in records if record.within_rfc6928 is not None]
+    what = f"{LABELS[WITHIN]}: of the {len(known):,} of which it is known; a lower bound above it is enough."
+    notes = [what] if len(known) != decided else []
+    if small := sum(not r.within_rfc6928 and 0 < (r.iw_bytes or 0) <= rfc6928_bytes(ETHERNET_MSS) for r in known):
+        notes.append(f"{LABELS[WITHIN]}: {small:,} are above it with a small MSS alone, not with {ETHERNET_MSS} bytes.")
+    return notes
 
 
 def _breakdown(title: str, heading: str, named: Sequence[tuple[str, str]]) -> Breakdown:
@@ -232,25 +239,19 @@ def _breakdown(title: str, heading: str, named: Sequence[tuple[str, str]]) -> Br
     return Breakdown(title=title, heading=(heading, "servers %"), group=group, shares=shares_of(named))
 
 
-def _connected(records: Sequence[IwRecord], scheme: str) -> list[IwRecord]:
-    return [r for r in records if r.scheme == scheme and (r.rtt_s is not None or r.verdict == ProbeVerdict.NO_DATA)]
+def _too_little(records: Sequence[IwRecord]) -> dict[str, Share]:
+    """Scheme -> those with too little data, of the servers that answered the SYN."""
+    connected = [r for r in records if r.rtt_s is not None or r.verdict == ProbeVerdict.NO_DATA]
+    named = [(record.scheme, (record.domain, record.verdict in TOO_LITTLE)) for record in connected]
+    return {
+        scheme: shares_of((pair for its, pair in named if its == scheme), (True,))[True] for scheme in PAPER_TOO_LITTLE
+    }
 
 
-def _too_little(records: Sequence[IwRecord]) -> dict[str, float | None]:
-    """Share of the servers that answered the SYN and had too little data, per scheme."""
-    shares = {}
-    for scheme in PAPER_TOO_LITTLE:
-        hosts = _connected(records, scheme)
-        shares[scheme] = sum(r.verdict in TOO_LITTLE for r in hosts) / len(hosts) if hosts else None
-    return shares
-
-
-def _notes(records: Sequence[IwRecord], unfit: int) -> list[str]:
+def _notes(too_little: Mapping[str, Share], unfit: int) -> list[str]:
     notes = [f"{unfit:,} results of unfit vantage points are left out."] if unfit else []
-    for scheme, paper in PAPER_TOO_LITTLE.items():
-        hosts = _connected(records, scheme)
-        if hosts:
-            few = shares_of(((record.domain, record.verdict in TOO_LITTLE) for record in hosts), (True,))[True]
-            name = {"http": "HTTP", "https": "TLS"}[scheme]
+    for scheme, few in too_little.items():
+        if few.n:
+            name, paper = {"http": "HTTP", "https": "TLS"}[scheme], PAPER_TOO_LITTLE[scheme]
             notes.append(f"Too little data from {cell(few)} % of {name} hosts (IW-in-the-wild paper: {paper} %).")
     return notes

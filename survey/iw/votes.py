@@ -103,14 +103,13 @@ def decide(probes: Sequence[ProbeResult], *, published: bool = False) -> Vote | 
         return _without_number(probes, is_last=is_last)
     largest = max(values, key=lambda p: (p.segments, p.is_vote, p.bytes))
     agreeing = [p for p in values if p.segments == largest.segments and p.verdict == largest.verdict]
-    is_decided = len(agreeing) >= 2 and 2 * len(agreeing) > len(values)
-    if not is_decided and not is_last:
-        return None
+    if len(agreeing) < 2 or 2 * len(agreeing) <= len(values):
+        return Vote(verdict=UNDECIDED, agreeing=len(agreeing), probes=len(probes)) if is_last else None
     return Vote(
-        verdict=largest.verdict if is_decided else UNDECIDED,
-        segments=largest.segments if is_decided else None,
-        bytes=max(p.bytes for p in agreeing) if is_decided else None,
-        payload_bytes=max(p.payload_bytes for p in agreeing) if is_decided else None,
+        verdict=largest.verdict,
+        segments=largest.segments,
+        bytes=max(p.bytes for p in agreeing),
+        payload_bytes=max(p.payload_bytes for p in agreeing),
         agreeing=len(agreeing),
         probes=len(probes),
     )
@@ -197,38 +196,46 @@ def fit(votes: Mapping[int, Vote]) -> Window | None:
     """The window that explains the answers at all MSS; None if fewer than two MSS were decided.
 
     Args:
-        votes: MSS -> answer; only the `limited` ones are fitted.
+        votes: MSS -> answer; the `limited` ones are fitted, and a lower bound may refute what they say.
     """
     limited = {mss: vote for mss, vote in sorted(votes.items()) if vote.verdict == ProbeVerdict.LIMITED}
     if len(limited) < 2:
         return None
+    finest = next(iter(limited.values()))  # the smallest MSS has the smallest error
     if _fits(limited, rfc3390_bytes) and not _same_segments(limited):
         return Window(kind=WindowKind.RFC3390, bytes=rfc3390_bytes(ETHERNET_MSS))
     floor = _floor(limited)
     if floor is not None:
         return Window(kind=WindowKind.FLOOR, segments=floor, bytes=floor * ETHERNET_MSS)
     if _same_segments(limited):
-        segments = next(iter(limited.values())).segments or 0
+        segments = finest.segments or 0
+        if _exceeded(votes, lambda full: segments * full):
+            return Window(kind=WindowKind.MIXED)
         return Window(kind=WindowKind.SEGMENTS, segments=segments, bytes=segments * ETHERNET_MSS)
-    finest = next(iter(limited.values())).bytes or 0  # the smallest MSS has the smallest error
-    if _fits(limited, lambda _: finest):
-        return Window(kind=WindowKind.BYTES, bytes=finest)
+    if _fits(limited, lambda _: finest.bytes or 0):
+        return Window(kind=WindowKind.BYTES, bytes=finest.bytes)
     return Window(kind=WindowKind.MIXED)
 
 
 def is_within_rfc6928(votes: Mapping[int, Vote]) -> bool | None:
-    """Whether the window is at or below RFC 6928's at each MSS.
+    """Whether the window is at or below RFC 6928's at each MSS. None without a decided MSS."""
+    if _exceeded(votes, rfc6928_bytes):
+        return False
+    return True if any(vote.verdict == ProbeVerdict.LIMITED for vote in votes.values()) else None
 
-    The MSS is that of the server's segments: some send larger ones than we announce. A lower bound more than a segment
-    above it is enough for False: the last one, if it has the FIN, waits for no window of Linux before 6.10
-    (net/ipv4/tcp_output.c, tcp_cwnd_test). None without a decided MSS.
+
+def _exceeded(votes: Mapping[int, Vote], most: Callable[[int], int]) -> bool:
+    """Whether the window is larger than this at some MSS: that of the server's segments, if they are larger than ours.
+
+    A lower bound has to be more than a segment larger: the last one, if it has the FIN, waits for no window of Linux
+    before 6.10 (net/ipv4/tcp_output.c, tcp_cwnd_test).
     """
     for mss, vote in votes.items():
         full = max(mss, vote.payload_bytes or 0)
         free = full if vote.verdict == ProbeVerdict.LOWER_BOUND else 0
-        if vote.verdict in {ProbeVerdict.LIMITED, *BOUNDS} and (vote.bytes or 0) > rfc6928_bytes(full) + free:
-            return False
-    return True if any(vote.verdict == ProbeVerdict.LIMITED for vote in votes.values()) else None
+        if vote.verdict in {ProbeVerdict.LIMITED, *BOUNDS} and (vote.bytes or 0) > most(full) + free:
+            return True
+    return False
 
 
 def _same_segments(limited: Mapping[int, Vote]) -> bool:
@@ -254,7 +261,8 @@ def _fits(limited: Mapping[int, Vote], expected: Callable[[int], int]) -> bool:
 
 def _floor(limited: Mapping[int, Vote]) -> int | None:
     """N of a window of N segments of at least F bytes, F among the MSS between the smallest and the largest."""
-    if not any(_is_floored(mss, vote) for mss, vote in limited.items()) and _same_segments(limited):
+    has_larger = any((vote.payload_bytes or 0) > mss for mss, vote in limited.items())  # than the announced MSS
+    if _same_segments(limited) and not has_larger:
         return None
     segments = limited[max(limited)].segments or 0
     for floor in sorted(limited)[1:-1]:
@@ -263,8 +271,3 @@ def _floor(limited: Mapping[int, Vote]) -> int | None:
         ):
             return segments
     return None
-
-
-def _is_floored(mss: int, vote: Vote) -> bool:
-    """Whether segments were larger than the announced MSS."""
-    return (vote.payload_bytes or 0) > mss

@@ -14,6 +14,7 @@ from collections.abc import Callable
 RESETS, SILENT, CLOSES, BYTE_BY_BYTE, THINKS, TLS_1_2, NAGLE, NOT_TLS, SIZED = range(9001, 9010)
 SYN_ACK_LOST, SYN_ACK_LOST_TWICE = range(9010, 9012)
 """As SIZED; the test loses SYN-ACKs of these."""
+PAUSES = 9012
 
 BIG = b"x" * 500_000
 
@@ -78,6 +79,16 @@ def sized(connection: socket.socket) -> None:
     connection.recv(1)
 
 
+def pauses(connection: socket.socket) -> None:
+    """A head of as many bytes as the path says, and 60 ms later the body, in pieces."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.sendall(b"x" * int(ask(connection).split()[1][1:]))
+    time.sleep(0.06)
+    for _ in range(20):
+        connection.sendall(BIG[:8_192])
+    connection.recv(1)
+
+
 def tls(version: ssl.TLSVersion) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(sys.argv[1], sys.argv[2])
@@ -97,6 +108,7 @@ MANNERS: dict[int, Callable[[socket.socket], None]] = {
     SIZED: sized,
     SYN_ACK_LOST: sized,
     SYN_ACK_LOST_TWICE: sized,
+    PAUSES: pauses,
 }
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,14 @@ def test_a_window_less_one_byte_a_window_and_one_byte_more(world: IwWorld) -> No
         ProbeVerdict.LIMITED,
     ]
     assert [reply.flight_segments for reply in replies] == [10, 10, 10]
+
+
+def test_a_pause_before_the_body_makes_no_window_smaller(world: IwWorld) -> None:
+    """Linux keeps what is less than a third of the window until an ACK comes (tcp_tso_should_defer): there were 9."""
+    cells = [(mss, number * mss - 10) for mss in (64, 128) for number in range(1, 10)]
+    plain = [request(servers.PAUSES, mss=mss, path=f"/{size}") for mss, size in cells]
+    replies = asked(world, [replace(one, ack_delay_ms=40) for one in plain])
+    assert [(reply.verdict, reply.flight_segments) for reply in replies] == [(ProbeVerdict.LIMITED, 10)] * len(cells)
 
 
 def test_a_server_without_window_scaling(world: IwWorld) -> None:

@@ -125,6 +125,15 @@ def test_who_is_known_to_be_above_rfc_6928_counts_without_a_window() -> None:
     assert found.notes[-1] == "<= RFC 6928: of the 10 of which it is known; a lower bound above it is enough."
 
 
+def test_who_is_above_rfc_6928_with_a_small_mss_alone_is_said() -> None:
+    """4 kB are 64 segments at MSS 64, where RFC 6928 has 640 bytes, and three at 1460, where it has 14,600."""
+    scan = [in_bytes(n, size, within_rfc6928=False) for n, size in enumerate((4_096, 14_600, 65_536))]
+    found = figures([*scan, record(3, 10, within_rfc6928=True), record(4, 32, within_rfc6928=False)])
+    within = found.shares["all servers"]["within_rfc6928"]
+    assert (within.count, within.n) == (1, 5)
+    assert found.notes[-1] == "<= RFC 6928: 2 are above it with a small MSS alone, not with 1460 bytes."
+
+
 @pytest.mark.parametrize("page", [3_000, 20_000])
 def test_a_window_of_rfc_3390_has_one_name_whatever_the_page(page: int) -> None:
     """With a short page its three large segments are not decided, and it is a window of four."""

@@ -18,8 +18,8 @@ mod tests;
 mod withheld;
 
 const MS: u64 = 1_000_000;
-/// Our window field, and its shift count if the server scales: 524,280 bytes.
-const WINDOW: u16 = 65_535;
+/// Our window field, which has room for reminders, and its shift count if the server scales: 524,216 bytes.
+const WINDOW: u16 = u16::MAX - MOST_REMINDERS;
 const SCALE: u8 = 3;
 const WINDOW_SCALED: u32 = (WINDOW as u32) << SCALE;
 /// An earlier second SYN would hide that the server lost two SYN-ACKs: its third one comes after 3 s (RFC 6298).
@@ -35,6 +35,9 @@ const LEAST_CONFIRMATION: u64 = 1_000 * MS;
 /// What the window held back leaves when our ACK arrives. Beside two round trips, one for queues and a sender that paces:
 /// this for the turns of both hosts.
 const CONFIRMATION_SLACK: u64 = 100 * MS;
+/// Silence in a flight with a pause, before the server is reminded that it has more to send; and how often it is.
+const REMINDER: u64 = 10 * MS;
+const MOST_REMINDERS: u16 = 8;
 /// MSS of a server that announces none (RFC 9293, section 3.7.1).
 const DEFAULT_MSS: u16 = 536;
 /// What is kept of an answer whose ACKs are withheld, for its head; and of a TLS handshake.
@@ -151,6 +154,7 @@ pub struct Probe {
     /// Offset of the server's FIN.
     fin: Option<u32>,
     repeats: u8,
+    reminders: u16,
     /// When our ACK left.
     confirmed_at: Option<u64>,
     /// Extent of the flight when we last sent something.
@@ -168,7 +172,7 @@ impl Probe {
         (self.began, self.isn, self.una) = (now, isn, isn.wrapping_add(1));
         self.out.clear();
         (self.acked, self.unacked_segments, self.fin, self.repeats) = (0, 0, None, 0);
-        self.spoke_at = 0;
+        (self.spoke_at, self.reminders) = (0, 0);
         self.stream.reset(match (self.talk.is_tls(), plan.mode) {
             (false, Mode::Window) => PLAIN_ROOM,
             (true, Mode::Window) => TLS_ROOM,
@@ -228,6 +232,7 @@ impl Probe {
         match self.phase {
             Phase::Syn => self.send_syn(now, sink),
             Phase::Delay => self.open(now, sink),
+            Phase::Flight if self.out.is_empty() => self.remind(sink),
             Phase::Flight | Phase::Fetch => self.repeat_request(now, sink),
             Phase::Confirm => self.finish(self.without_confirmation(), now, sink),
             Phase::Idle => self.ask_again(now, sink),
@@ -286,9 +291,7 @@ impl Probe {
         let start = segment.seq.wrapping_sub(self.base);
         let is_old = start.cast_signed() < 0;
         let end = start.wrapping_add(segment.length);
-        if segment.length > 0 {
-            self.numbers.received = self.numbers.received.saturating_add(segment.length);
-        }
+        self.numbers.received = self.numbers.received.saturating_add(segment.length);
         if is_old {
             self.on_old(segment, sink);
             return;

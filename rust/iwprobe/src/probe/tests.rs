@@ -407,6 +407,37 @@ fn what_nagles_algorithm_held_back_is_no_limit_of_the_window() {
 }
 
 #[test]
+fn after_a_pause_an_ack_with_a_larger_window_brings_what_was_deferred() {
+    for (pause, reminders) in [(0, 0), (9, 0), (11, 1), (60, 1)] {
+        let mut world = World::with_request(1, 64, Some(7), Mode::Window);
+        world.now += RTT;
+        (0..5).for_each(|index| world.data(64 * index, 64, 0));
+        world.wait(pause * MS);
+        (5..9).for_each(|index| world.data(64 * index, 64, 0));
+        world.wait(11 * MS);
+        assert_eq!(world.count(ACK), 1 + reminders, "{pause}");
+        // The last one of the window, and again a silence.
+        world.wait(RTT);
+        world.data(576, 64, 0);
+        world.wait(20 * MS);
+        let acks: Vec<_> = world.sent.0.iter().filter(|sent| sent.0 == ACK).collect();
+        assert!(acks.iter().all(|ack| ack.2 == 2), "nothing is acknowledged");
+        assert!(
+            acks.is_sorted_by(|one, next| one.3 < next.3),
+            "no duplicates"
+        );
+        world.now += TIMEOUT;
+        world.data(0, 64, 0);
+        world.now += RTT;
+        world.data(640, 64, 0);
+        assert_eq!(
+            (world.probe.verdict(), world.probe.flight.segments()),
+            (Some(Verdict::Limited), 10)
+        );
+    }
+}
+
+#[test]
 fn data_that_arrived_before_our_ack_left_is_no_limit_of_the_window() {
     for (early, verdict) in [(0, Verdict::Limited), (MS, Verdict::LowerBound)] {
         let mut world = World::with_request(1, 64, Some(7), Mode::Window);

@@ -1,7 +1,8 @@
 //! The flight whose ACKs are withheld, its end, and the ACK that asks for more.
 
 use super::{
-    CONFIRMATION_SLACK, DEFAULT_MSS, LEAST_TIMEOUT, MOST_REPEATS, Phase, Probe, SCALE, WINDOW,
+    CONFIRMATION_SLACK, DEFAULT_MSS, LEAST_TIMEOUT, MOST_REMINDERS, MOST_REPEATS, MS, Phase, Probe,
+    REMINDER, SCALE, WINDOW,
 };
 use crate::segment::{Segment, Sink};
 use crate::verdict::{Verdict, note};
@@ -26,6 +27,10 @@ impl Probe {
                 self.note_size(segment);
                 self.stream.write(start, segment.payload);
                 self.converse(now, sink);
+                let pause = arrival.saturating_sub(self.flight.first_at());
+                if self.out.is_empty() && pause > MS.max(self.round_trip() / 2) {
+                    self.wake = now.saturating_add(REMINDER);
+                }
             }
         }
         if self.fin.is_some_and(|fin| fin == self.flight.contiguous()) {
@@ -36,6 +41,22 @@ impl Probe {
             };
             self.finish(verdict, now, sink);
         }
+    }
+
+    /// After a pause Linux may keep the last segments of its window until an ACK comes, and sends them with any that is later
+    /// than 1 ms (`tcp_tso_should_defer`). One that acknowledges nothing, and has a larger window, is no duplicate (RFC 5681,
+    /// section 2), which would let another segment leave (RFC 3042).
+    pub(super) fn remind(&mut self, sink: &mut impl Sink) {
+        self.wake = u64::MAX;
+        if self.reminders < MOST_REMINDERS && !self.flight.is_empty() {
+            self.reminders += 1;
+            self.send_ack(WINDOW + self.reminders, sink);
+        }
+    }
+
+    /// The server's round trip, which includes the delay of our first ACK.
+    fn round_trip(&self) -> u64 {
+        self.numbers.rtt.unwrap_or(0) + self.plan.ack_delay
     }
 
     /// Whether the server's timer fired: a segment that was seen comes again, or the first hole is filled after a silence.
@@ -144,10 +165,8 @@ impl Probe {
         sink: &mut impl Sink,
     ) {
         if length > 0 && end > self.acked {
-            // The server's round trip includes the delay of our first ACK. What comes later had not been written before,
-            // and what comes before our ACK has left was not held back.
-            let round_trip = self.numbers.rtt.unwrap_or(0) + self.plan.ack_delay;
-            let limit = 2 * round_trip + CONFIRMATION_SLACK;
+            // What comes later had not been written before, and what comes before our ACK has left was not held back.
+            let limit = 2 * self.round_trip() + CONFIRMATION_SLACK;
             let since = self.confirmed_at.and_then(|at| now.checked_sub(at));
             let is_late = since.is_none_or(|since| since > limit);
             // A short segment after one: the end of the answer, which Nagle's algorithm holds back, and not the window.
