@@ -142,6 +142,7 @@ class Tables(Results):
                 "unproven": sum(row.unproven for row in self.configurations),
                 "not_accepted": sum(row.mismatched for row in self.configurations),
                 "disturbed": sum(row.disturbed for row in self.configurations),
+                "void": sum(row.unusable for row in self.configurations),
                 "unproven_let_in": self.selection.unproven,
             },
             "identity": dataclasses.asdict(identity(self.data.downloads)) | {"only_hits": self.selection.only_hits},

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from analysis.captures.limiter import CPU_LIMIT
 from analysis.measures.columns import Ceiling, Flags, Floats, Mask
-from core.files import ladder
+from core.files import fixed_rates
 
 Numbers = Floats | npt.NDArray[np.int64]
 
@@ -51,7 +51,7 @@ def _ceiling(calibration: Any, client: str) -> Ceiling:
     return Ceiling(mbit_s=float(rate), too_low=_within(calibration, "too_low") is True)
 
 
-def ladders(environment: Mapping[str, Any] | None) -> Iterator[tuple[str, list[list[str]]]]:
+def fixed_rate_tables(environment: Mapping[str, Any] | None) -> Iterator[tuple[str, list[list[str]]]]:
     """(vantage point, table of its calibration), for those with transfers; where the host changed, those of before,
     too, each with the time until which it held.
     """
@@ -59,7 +59,7 @@ def ladders(environment: Mapping[str, Any] | None) -> Iterator[tuple[str, list[l
     for vantage, place in vantages.items() if isinstance(vantages, Mapping) else ():
         for name, part in {vantage: place, **{f"{vantage} {at}": own for at, own in _earlier(place).items()}}.items():
             clients = _within(part, "client_ceilings", "clients")
-            cells = ladder.cells(clients) if isinstance(clients, Mapping) else []
+            cells = fixed_rates.cells(clients) if isinstance(clients, Mapping) else []
             if cells[1:]:
                 yield name, cells
 

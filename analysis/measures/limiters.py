@@ -21,7 +21,8 @@ from core.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimiterRow:
-    """Downloads of one configuration from one provider, ok or censored, warm-ups left out."""
+    """Downloads of one configuration from one provider, ok or censored; without warm-ups, void measurement runs, and
+    those whose treatment was not accepted."""
 
     configuration: str
     provider: str
@@ -47,7 +48,8 @@ def limiters(data: Dataset) -> list[LimiterRow]:
     d = data.downloads
     sizes = (len(d.configuration.names), len(d.provider.names))
     group = d.configuration.codes.astype(np.int64) * sizes[1] + d.provider.codes
-    chosen = ~d.is_warmup & ~d.outcome.are(Outcome.FAILED)
+    # Of late clients, too, which speed-ups leave out: what slowed them may be what limited them.
+    chosen = ~d.is_warmup & ~d.outcome.are(Outcome.FAILED) & ~d.is_void & (d.treatment_ok != 0)
     planned = np.bincount(group[chosen], minlength=sizes[0] * sizes[1])
     kinds = len(Limiter)
     of_limiter = np.zeros((len(planned), kinds), dtype=np.int64)

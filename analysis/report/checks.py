@@ -64,7 +64,7 @@ _LISTS = (
     ),
     _List(
         title="Censored",
-        words="They hit a budget: only a lower bound of their time is known, and used as one.",
+        words="They hit a budget, so their time is a lower bound; times of two to the same byte are compared.",
         members=lambda data: data.downloads.outcome.are(Outcome.CENSORED),
         why=_failure,
     ),

@@ -10,6 +10,7 @@ from analysis.measures.client_effect import ClientEffectRow, Effect
 from analysis.measures.folders import Design
 from analysis.measures.rows import (
     BIN_NAMES,
+    LEAST_PART,
     MINIMUM_DOMAINS,
     MINIMUM_PAIRS,
     PairShare,
@@ -88,10 +89,9 @@ def _verdict_sentence(row: SpeedupRow) -> str:
                 f"Undecided: {config} was typically {typical} as {vs} counting each provider once, and "
                 f"{row.typical.over_domains:.2f} counting each domain once ({data}). It depends on the providers."
             )
-        return (
-            f"Undecided: {config} was typically {typical} as {vs}, which may be chance ({data}). More domains or "
-            "iterations may tell."
-        )
+        # No test of fewer is below 5 %, whatever their number of runs.
+        more = "More domains or iterations" if row.domains >= LEAST_PART else "More domains"
+        return f"Undecided: {config} was typically {typical} as {vs}, which may be chance ({data}). {more} may tell."
     margin = render.margin_text(row.margin)
     size = f"surely by at least {margin}" if row.size is Size.AT_LEAST else f"perhaps by less than {margin}"
     if row.size is Size.THESE_PROVIDERS:
@@ -176,19 +176,18 @@ def _unit_sentence(row: SpeedupRow) -> str:
     """Whom the typical speed-up speaks of, where that is not the domains of several providers alike."""
     p = row.typical.p_providers
     differ = f"Effects may differ more between providers than between the domains of one (p {render.relation(p)})"
+    providers = next((split.parts for split in row.splits if split.by is SplitBy.PROVIDER), ())
+    # `other` is the name of many.
+    named = [part for part in providers if part.name != Provider.OTHER]
     if row.typical.unit is Unit.PROVIDER:
-        return (
-            f"{differ}, so the typical speed-up and its interval count each of the {row.typical.units} providers once."
-        )
+        end = "." if len(named) == len(providers) else f", {Provider.OTHER}, the name of many, as one of them."
+        return f"{differ}, so the typical speed-up and its interval count each of {len(providers)} providers once{end}"
     sentences = []
     if p is not None and p < PROVIDERS_DIFFER:
         sentences.append(
             f"{differ}, but fewer than three have several domains, or one's speed-up has no bound, so the "
             "typical speed-up and its interval count each domain once, and the interval may be too narrow."
         )
-    providers = next((split.parts for split in row.splits if split.by is SplitBy.PROVIDER), ())
-    # `other` is the name of many.
-    named = [part for part in providers if part.name != Provider.OTHER]
     largest = max(named, key=lambda part: part.domains, default=None)
     if largest is not None and len(providers) > 1 and 2 * largest.domains > row.domains:
         sentences.append(
@@ -390,27 +389,20 @@ def identity_sentences(counted: Identity, *, only_hits: bool) -> list[str]:
     return sentences
 
 
-def interval_note(rows: Sequence[SpeedupRow]) -> str | None:
-    """The reason for missing intervals, if any are."""
-    if any(0 < row.domains < MINIMUM_DOMAINS for row in rows):
-        return f"Rows from fewer than {MINIMUM_DOMAINS} domains have no interval, so the size of their effects is open."
-    return None
-
-
 def method_sentences(rows: Sequence[SpeedupRow]) -> list[str]:
     """What intervals, q-values and verdicts mean, and of which population they speak."""
     effects = [row for row in rows if row.verdict is not None]
     sentences = [
-        "Intervals are 95 %, and domains are their unit: they speak of targets like these, of these providers and "
-        "from these vantage points, not of the Internet."
+        "Intervals are 95 %. Their unit is the domain; that of the typical speed-up the provider where effects may "
+        f"differ between providers ({Provider.OTHER} counts as one). They speak of targets like these, of these "
+        "providers and from these vantage points, not of the Internet."
     ]
     if effects:
         sentences.append(
-            "Typical: Hodges and Lehmann's estimate over domains, or the mean of providers where their effects may "
-            "differ. Gain, lose: domains that are at least 2 % faster or slower. q: false discovery rate (Benjamini "
-            f"and Hochberg) over all tests of the table: the direction of each declared effect ({len(effects)}; "
-            "Wilcoxon's signed-rank test of the medians of domains), and whether parts of the runs differ; a mixed "
-            "row shows that of its parts."
+            "Typical: Hodges and Lehmann's estimate, of providers the mean of theirs. Gain, lose: domains that are at "
+            "least 2 % faster or slower. q: false discovery rate (Benjamini and Hochberg) over all tests of the table: "
+            f"the direction of each declared effect ({len(effects)}; Wilcoxon's signed-rank test of the medians of "
+            "domains), and whether parts of the runs differ; a mixed row shows that of its parts."
         )
         sentences.append(
             f"Faster or slower: q is below {SIGNIFICANCE:g}. At least: the interval of the typical speed-up lies "

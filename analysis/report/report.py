@@ -31,7 +31,7 @@ from analysis.measures.rows import BIN_EDGES, BIN_NAMES, Grouping, Metric, PairS
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
 from analysis.report import campaign, checks, figures, findings, plots, points, records, render, series, targets
 from core.domain import Role
-from core.files import disk, ladder
+from core.files import disk, fixed_rates
 from core.untrusted import plain
 
 SCRIPTS = ("plot.js", "explore.js", "series.js", "report.js")
@@ -128,7 +128,6 @@ def _context(dataset: Dataset, options: ReportOptions, made: tuple[Results, Samp
         findings.truth_sentence(known),
         *_selection_sentences(dataset, options.selection),
         campaign.order_sentence(found.order),
-        findings.interval_note(main),
         *findings.method_sentences(main),
         *dataset.notes,
     ]
@@ -195,7 +194,7 @@ _CONSTANTS = {
     "bins": BIN_NAMES,
     "slow_bins": BIN_EDGES.index(1.0) + 1,  # the bins below 1, which come first
     "noise_floor": Role.NOISE_FLOOR,
-    "ladder_words": (len(ladder.WORDS), f"{ladder.TITLE}. {ladder.LEGEND}"),
+    "fixed_rate_words": (len(fixed_rates.WORDS), f"{fixed_rates.TITLE}. {fixed_rates.LEGEND}"),
     "limiter_order": list(Limiter),
     "max_series": f"{series.MAX_DOWNLOADS:,}",
     "version": core.__version__,
@@ -221,8 +220,10 @@ def _campaign(dataset: Dataset) -> dict[str, Any]:
             for f in dataset.folders
             if f.composition
         ],
-        "ladders": dict.fromkeys(
-            (name, tuple(map(tuple, cells))) for f in dataset.folders for name, cells in ceilings.ladders(f.environment)
+        "fixed_rates_of_hosts": dict.fromkeys(
+            (name, tuple(map(tuple, cells)))
+            for folder in dataset.folders
+            for name, cells in ceilings.fixed_rate_tables(folder.environment)
         ),
     }
 

@@ -75,7 +75,7 @@ class LostPackets(Strict):
 class Knobs(Strict):
     """What a cell of a study sets: path, sender and client. `KNOBS` has the unit and the meaning of each."""
 
-    rtt_ms: Annotated[float, Field(gt=0, le=LONGEST_MS), About("ms", "Round-trip time of the empty path.")] = 0.0
+    rtt_ms: Annotated[float, Field(gt=0, le=LONGEST_MS), About("ms", "Round-trip time of the idle path.")] = 0.0
     rate_mbit: Annotated[Rate | None, About("Mbit/s", "Rate of IP packets towards the client; not set: no limit.")] = (
         None
     )
@@ -105,19 +105,21 @@ class Knobs(Strict):
         default_factory=dict
     )
     html: Annotated[Number, About("B", "Answer that is fetched before the objects; 0: none.")] = 0
-    objects: Annotated[Numbers, About("B", "Answers, each with its head; a number is a list of one.")] = ()
+    objects: Annotated[Numbers, About("B", "Answers, each including its header; a number is a list of one.")] = ()
     connections: Annotated[Positive, About("", "Connections over which objects are fetched, one for each at most.")] = 1
     pipelined: Annotated[bool, Field(strict=True), About("", "All objects of a connection are requested at once.")] = (
         False
     )
     beside: Annotated[
-        Beside, About("", "What shares the queue: `nothing`, `elephant`, `voice`, or `rival N` with that window.")
+        Beside, About("", "Competing traffic: `nothing`, `elephant`, `voice`, or `rival N` with that window.")
     ] = "nothing"
     watch_s: Annotated[
         float,
         Field(ge=0, le=60),
         About(
-            "s", "Span of an elephant's rate; 0: four times the flow's time alone and 5 round trips of the empty path."
+            "s",
+            "Averaging interval of an elephant's rate; 0: four times the flow's time alone and 5 round trips of the "
+            "idle path.",
         ),
     ] = 0.0
     client: Annotated[Client, About("", "Who fetches: `kernel`, or iwprobe as `iw`, `fetch` or `again`.")] = "kernel"

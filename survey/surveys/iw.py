@@ -145,7 +145,7 @@ IW = Survey(
     name="iw",
     help="""Initial window of every server: how much it sends before the first ACK.
 
-    The ACKs of the answer are withheld, until the server sends its first segment again. A probe takes 15 s and 0.6 MB
+    The ACKs of the answer are withheld, until the server retransmits its first segment. A probe takes 15 s and 0.6 MB
     at most. After an interruption, the same command resumes from its ledger.
     """,
     record=IwRecord,

@@ -25,7 +25,7 @@ from core.domain import Comparison
 from core.errors import UsageError
 from core.files import store
 from tests import inspected
-from tests.unit.analysis_factory import realistic, write_campaign
+from tests.unit.analysis_factory import make_download, make_kpis, realistic, write_campaign
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SNIPPETS = re.findall(
@@ -124,6 +124,16 @@ def test_a_snippet_runs(snippets_run: tuple[Path, list[tuple[str, str]]], number
     drawn = re.findall(r'savefig\("(.*?)"\)', SNIPPETS[number])
     assert printed or drawn
     assert all((where / f"{number}" / name).stat().st_size > 1_000 for name in drawn)
+
+
+def test_throughput_by_rtt_is_of_undisturbed_downloads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Proven treatment alone does not tell: void runs, and those with a late client, have it as well."""
+    pytest.importorskip("duckdb")
+    changes: list[dict[str, Any]] = [{}, {"void_reason": "emulator_late"}, {"host_disturbance": "client_late"}]
+    downloads = [make_download(domain=f"d{number}", **change) for number, change in enumerate(changes)]
+    folder = write_campaign(tmp_path / "c", downloads, kpis=lambda d: make_kpis(d, rtt_min=12.0, mean_throughput=5.0))
+    exec(next(snippet for snippet in SNIPPETS if "duckdb" in snippet), {"folder": folder})
+    assert capsys.readouterr().out.split() == ["BL", "10", "ms", "1", "downloads", "5.00", "Mbit/s"]
 
 
 def test_packets_of_an_answer_are_all_drawn_and_searched(

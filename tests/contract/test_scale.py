@@ -128,3 +128,5 @@ def test_every_other_query_runs(folder: Path) -> None:
     assert len(QUERIES) == 3
     rows = answers(2, "hours", folder)
     assert {row[0] for row in rows} == {"BL", "BL2", "ECN", "SACK", "WS", "ALL", "aioquic", "quiche"}
+    counted = [d for d in dataset.load([folder]).records if d.download.accepted and not d.is_warmup]
+    assert sum(row[2] for row in rows) == sum(one.download.outcome == "ok" for one in counted) > 100

@@ -26,7 +26,7 @@ ETH_P_IP = 0x0800
 NEVER_S = 1e6
 CHECKSUM_ERROR = 0x5A5A
 BEYOND = 600_000
-"""An offset beyond the prober's window of 524,280 bytes."""
+"""An offset beyond the prober's window of 524,216 bytes."""
 
 
 @dataclass(slots=True)

@@ -20,8 +20,8 @@ from analysis.measures.ceilings import CEILING_SHARE
 from analysis.measures.selection import DEFAULT, Selection
 from analysis.report import report
 from core.domain import Download
-from core.files import ladder, store
-from core.files.ladder import PacketForm, Transfer, fastest
+from core.files import fixed_rates, store
+from core.files.fixed_rates import PacketForm, Transfer, fastest
 from core.terminal import show_progress
 from downloader import clients
 from tests.lab import _fault_world as faults
@@ -199,7 +199,7 @@ def climb() -> Ladder:
     seconds = time.monotonic() - began
     with host_noise() as after:
         time.sleep(2.0)
-    print(os.getloadavg(), seconds, *ladder.cells({one.client.name: one.document() for one in found}), sep="\n")
+    print(os.getloadavg(), seconds, *fixed_rates.cells({one.client.name: one.document() for one in found}), sep="\n")
     return Ladder({one.client.name: one.transfers for one in found}, [*before, *after])
 
 

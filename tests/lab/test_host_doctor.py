@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from core.files.ladder import MET_SHARE, PacketForm
+from core.files.fixed_rates import MET_SHARE, PacketForm
 from core.system.process import module_environment
 from core.terminal import show_progress
 from downloader import clients

@@ -408,8 +408,10 @@ def limiters(data: Dataset) -> list[LimiterRow]:
     """Rows in the order of the campaign's configurations, then of providers; none if no folder has the KPI."""
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in data.records:
-        if not record.is_warmup and record.download.outcome != Outcome.FAILED:
-            groups.setdefault((record.download.configuration, record.download.provider), []).append(record)
+        d = record.download
+        counts = d.void_reason is None and d.treatment_ok is not False
+        if counts and not record.is_warmup and d.outcome != Outcome.FAILED:
+            groups.setdefault((d.configuration, d.provider), []).append(record)
     if "limiter" not in data.kpi_units:
         return []
     order = sorted(groups, key=lambda group: (data.design.rank(group[0]), provider_rank(group[1])))

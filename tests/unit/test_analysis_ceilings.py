@@ -129,13 +129,13 @@ def test_the_tables_of_a_host_that_changed_have_each_calibration() -> None:
 
     known = {"vantage_points": {"MUC": calibrated(2000.0)}}
     until = {"until A": {"kernel": "6.1"}, "until B": calibrated(800.0), "until C": {"client_ceilings": None}}
-    assert [name for name, _ in ceilings.ladders(known)] == ["MUC"]
+    assert [name for name, _ in ceilings.fixed_rate_tables(known)] == ["MUC"]
     known["vantage_points"]["MUC"]["earlier"] = until | {"until D": None}
-    found = dict(ceilings.ladders(known))
+    found = dict(ceilings.fixed_rate_tables(known))
     assert list(found) == ["MUC", "MUC until B"]
     assert "800" in found["MUC until B"][1]
     known["vantage_points"]["MUC"]["earlier"] = ["?"]
-    assert list(dict(ceilings.ladders(known))) == ["MUC"]
+    assert list(dict(ceilings.fixed_rate_tables(known))) == ["MUC"]
 
 
 def test_a_ceiling_of_a_busy_host_is_said_to_be_too_low(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,17 @@ def test_shares_of_downloads_and_of_time(data: dataset.Dataset) -> None:
     assert before.time[Limiter.SLOW_START] == pytest.approx(0.6)
     assert sum(before.downloads.values()) == sum(filter(None, before.time.values())) == pytest.approx(1)
     assert (after.n, after.downloads[Limiter.PATH_RATE], after.missing) == (2, 1.0, 1)
+
+
+def test_what_was_not_treated_as_asked_or_void_counts_nowhere(tmp_path: Path) -> None:
+    """A late client is no such case: it may be slow because it limits."""
+    changes: list[dict[str, Any]] = [{}, {"treatment_ok": None}, {"host_disturbance": "client_late"}]
+    changes += [{"treatment_ok": False}, {"void_reason": "emulator_late"}]
+    rows = [make_download(domain=f"d{number}", **change) for number, change in enumerate(changes)]
+    names = ["path_rate", "path_rate", "client_cpu", "congestion", "congestion"]
+    texts = {"limiter": names, "limiter_shares": ["{}"] * len(rows)}
+    (row,) = limiters(dataset.load([write_campaign(tmp_path / "c", rows, texts=texts)]))
+    assert (row.n, row.missing, row.downloads[Limiter.CONGESTION]) == (3, 0, 0.0)
 
 
 def test_the_table_is_printed_and_written(data: dataset.Dataset, tmp_path: Path) -> None:

@@ -560,6 +560,14 @@ def of_providers(*parts: tuple[int, float], noise: float = 0.01) -> SpeedupRow:
     return row
 
 
+@pytest.mark.parametrize(("domains", "words"), [(5, "More domains may tell."), (6, "More domains or iterations may")])
+def test_iterations_are_no_advice_where_no_number_of_them_can_tell(domains: int, words: str) -> None:
+    """Of five domains the exact test is at 0.0625 or above, even if all gain."""
+    gains = [(1, 1.2)] * 5 + [(1, 0.98)] * (domains - 5)
+    row = of_providers(*gains)
+    assert row.verdict is Verdict.UNDECIDED and words in findings.findings([row])[0].sentence
+
+
 def test_no_q_value_is_below_its_p_value() -> None:
     """Ten clear directions beside one test of parts, whose weight makes half its own p of it."""
     part = values.SplitPart(name="p", n=9, domains=9, median=values.Median(value=1.3, least=1.3, most=1.3))
@@ -595,6 +603,15 @@ def test_a_row_of_one_large_provider_says_so() -> None:
     others = dataclasses.replace(row, splits=(dataclasses.replace(row.splits[0], parts=tuple(many)),))
     for alike in (of_providers((16, 1.1), (16, 1.1)), of_providers((32, 1.1)), others):
         assert "of the provider" not in findings.findings([alike])[0].sentence
+
+
+def test_a_row_that_counts_other_as_one_provider_says_so() -> None:
+    row = of_providers((16, 1.0), (16, 1.1), (16, 1.2))
+    words = "count each of 3 providers once"
+    assert row.typical.unit is Unit.PROVIDER and f"{words}." in findings.findings([row])[0].adds
+    parts = [dataclasses.replace(one, name="other") if one.name == "P0" else one for one in row.splits[0].parts]
+    row = dataclasses.replace(row, splits=(dataclasses.replace(row.splits[0], parts=tuple(parts)),))
+    assert f"{words}, other, the name of many, as one of them." in findings.findings([row])[0].adds
 
 
 def test_providers_that_differ_are_not_equivalent() -> None:

@@ -333,7 +333,7 @@ def test_unproven_downloads_are_left_out_and_counted(tmp_path: Path) -> None:
         "Treatment: proven for 20 downloads, unproven for 2 (included by --unproven), not accepted for 1."
     )
     _, out = command("tables", folder, "--json")
-    told = {"proven": 20, "unproven": 2, "not_accepted": 1, "disturbed": 0, "unproven_let_in": False}
+    told = {"proven": 20, "unproven": 2, "not_accepted": 1, "disturbed": 0, "void": 0, "unproven_let_in": False}
     assert json.loads(out)["treatment"] == told
     done = CliRunner().invoke(app, ["tables", str(folder), "--format", "csv"])
     assert done.stderr.startswith(first) and not done.stdout.startswith("Treatment")

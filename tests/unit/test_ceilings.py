@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.domain import Transport
-from core.files import ladder
-from core.files.ladder import Limit, PacketForm, Transfer
+from core.files import fixed_rates
+from core.files.fixed_rates import Limit, PacketForm, Transfer
 from vantage.doctor import ceilings as stored
 from vantage.doctor.ceilings import MeasuredCeiling, read_answer
 
@@ -139,7 +139,7 @@ def test_clients_by_rate_and_h3_over_h2_of_a_family() -> None:
         ceiling(REQUESTS, replace(step(None, 700, 6.0), client_core_share=0.5), step(1_000, 690, 6.1)),
         ceiling(QUICHE, fault="h3get is missing"),
     )
-    shown = ladder.cells({one.client.name: one.document() for one in found})
+    shown = fixed_rates.cells({one.client.name: one.document() for one in found})
     assert shown == [
         ["client", "packets", "server", "limit", "highest", "first drops", "1,000", "no limit"],
         ["curl-h2", "single", "nginx", "client", "2,500", "–", "950 (1.2)", "2,500 (1.0)"],
@@ -156,7 +156,7 @@ def test_clients_by_rate_and_h3_over_h2_of_a_family() -> None:
     st.recursive(st.none() | st.text() | st.floats() | st.integers(), lambda x: st.lists(x) | st.dictionaries(NAMES, x))
 )
 def test_what_another_host_wrote_is_left_out(entry: object) -> None:
-    assert ladder.cells({"quiche": entry}) == [
+    assert fixed_rates.cells({"quiche": entry}) == [
         ["client", "packets", "server", "limit", "highest", "first drops", "no limit"]
     ]
 

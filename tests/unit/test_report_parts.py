@@ -265,6 +265,22 @@ def test_a_censored_pair_is_a_bound_in_the_page(tmp_path: Path) -> None:
     assert found.runs_left_out == 0 and row[6:8] == [10.0, None] and row[8:11] == [None, None, None]
 
 
+def test_a_pair_cut_at_the_same_byte_is_drawn_and_not_called_a_bound(tmp_path: Path) -> None:
+    cut = {"outcome": "censored", "failure": "byte_budget"}
+    downloads = [make_download(last_byte_s=2.0, **cut), make_download(configuration="WS", last_byte_s=1.0, **cut)]
+    data = dataset.load([write_campaign(tmp_path / "c", downloads)])
+    (row,) = pairs_of(data).document["points"]
+    assert row[6:8] == [2.0, 2.0]
+    (words,) = (words for title, words, *_ in checks.lists(data) if title == "Censored")
+    page = (resources.files("analysis.report") / "templates" / "report.html.j2").read_text()
+    told = re.findall(r"[^<>]*?A censored download (?:leaves only|would have)[^<>]*", page)
+    assert len(told) == 2 and all("the same byte" in sentence for sentence in (words, *told))
+
+
+def test_the_unit_of_intervals_is_said_as_it_is() -> None:
+    assert "the provider where effects may differ" in findings.method_sentences([])[0]
+
+
 def test_a_share_of_which_more_may_be_part_is_a_lower_bound() -> None:
     open_, known = PairShare(count=6, n=12, possible=8), PairShare(count=6, n=12, possible=6)
     assert [render.or_more(share) for share in (open_, known)] == ["≥50", "50"]

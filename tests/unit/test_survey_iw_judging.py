@@ -173,6 +173,15 @@ def test_one_decided_mss_is_not_enough_for_a_kind() -> None:
     assert found is not None and (found.kind, found.segments) == (WindowKind.SEGMENTS, 10)
 
 
+def test_a_lower_bound_refutes_a_window_in_segments() -> None:
+    """Two servers behind one address: it counted as IW 10, and as above RFC 6928."""
+    ten = {mss: vote(10, mss) for mss in (64, 128, 536)}
+    for size, kind in ((13_200, WindowKind.SEGMENTS), (13_201, WindowKind.MIXED)):  # a FIN leaves as the eleventh
+        bound = Vote(verdict=ProbeVerdict.LOWER_BOUND, segments=12, bytes=size, payload_bytes=1_200)
+        found = fit({**ten, 1_200: bound})
+        assert found is not None and found.kind == kind
+
+
 def test_a_head_that_comes_before_its_body_is_no_window() -> None:
     """279 bytes with each MSS, as a real server's were that wrote its body 0.21 s later."""
     head = in_bytes(279)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from core import terminal
-from core.files import ladder
-from core.files.ladder import PacketForm
+from core.files import fixed_rates
+from core.files.fixed_rates import PacketForm
 from core.options import with_options
 from core.system import process, this_host
 from core.terminal import show_progress
@@ -218,11 +218,11 @@ def _print_ceilings(console: Console, calibration: Mapping[str, Any]) -> None:
     """Each client by rate, as wide as the terminal, and which transfers failed."""
     from rich.text import Text
 
-    full = ladder.cells(calibration["clients"])
-    narrow = [[*row[: ladder.PARTS], row[-1]] for row in full]
+    full = fixed_rates.cells(calibration["clients"])
+    narrow = [[*row[: fixed_rates.PARTS], row[-1]] for row in full]
     console.print()
-    terminal.print_table(console, (full, narrow), title=ladder.TITLE, words=ladder.WORDS)
-    terminal.print_line(console, ladder.LEGEND)
+    terminal.print_table(console, (full, narrow), title=fixed_rates.TITLE, words=fixed_rates.WORDS)
+    terminal.print_line(console, fixed_rates.LEGEND)
     for client, entry in calibration["clients"].items():
         faults = Counter(transfer["fault"] for transfer in entry["transfers"] if transfer["fault"] is not None)
         sentences = [f"{count} of its transfers failed: {fault}" for fault, count in faults.items()]

@@ -59,7 +59,7 @@ def run(
     Checked first, before any host is changed: the campaign's vantage points are the inventory's hosts, the longest
     measurement run fits a slot, no host has results of another plan, `upshift fleet doctor` has nothing against a
     host, its clock is within 3 s of this machine's and of the other hosts', and no other campaign runs there. A host
-    that is spoken against is left out, and paused where its clock is wrong; the others start. Every host that answers
+    that fails a check is left out, and paused where its clock is wrong; the others start. Every host that answers
     gets the opt-outs. Exit code 1 if a host was left out or failed.
     """
     name = fleet.campaign()
@@ -101,9 +101,7 @@ def run(
 def status(
     fleet: Fleet,
     campaign: Name = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Again and again until the campaign has ended on all hosts.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat until the campaign has ended on all hosts.")] = False,
     json: AsJson = False,
 ) -> None:
     """What a campaign is doing on each host: state and reason, counts, rate, time left, disk, last error.

@@ -133,7 +133,7 @@ def doctor(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """What speaks against a campaign on each host: clock, disk, NAT, uplink, ceilings of clients. Exit code 1 if
+    """Why a host is not ready for a campaign: clock, disk, NAT, uplink, ceilings of clients. Exit code 1 if
     anything does.
     """
     verdicts = examine(fleet, fleet.shared("campaign_isolation"), calibrate=calibrate, as_json=json)
@@ -169,7 +169,7 @@ def stop(
 ) -> None:
     """End a campaign on all hosts after its present measurement runs; `upshift fleet run` resumes it.
 
-    A measurement run that takes more than 300 s is interrupted, and made again then.
+    A measurement run that takes more than 300 s is interrupted, and repeated then.
     """
     _ask("stop", fleet, campaign, {"campaign_stop_wait": round(wait)}, json, done="stopped")
 
@@ -194,7 +194,7 @@ def optout(
 
 @on_hosts
 def teardown(fleet: Fleet, json: AsJson = False) -> None:
-    """Take away what provisioning added to the hosts; their results stay."""
+    """Remove what provisioning added to the hosts; their results stay."""
     verdicts = play("teardown", fleet, {"vantage_control": runs.control()}, as_json=json)
     fleet_report.end(verdicts, as_json=json, done="taken away")
 

@@ -39,7 +39,7 @@ class InspectOptions:
         typer.Option(
             "--again",
             help="Read all captures that were not dropped, and name those that are missing. Default: only those in "
-            "which this very code has not looked yet, right after the measurement run.",
+            "which this version has not analysed yet, right after the measurement run.",
         ),
     ] = False
     captures: Annotated[

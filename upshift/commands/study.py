@@ -86,7 +86,7 @@ def run(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Progress as JSON lines.")] = False,
 ) -> None:
-    """Run a study in the lab, or the rest of one; then verdicts, figures and page as `upshift study report`.
+    """Run a study in the lab, or resume one; then verdicts, figures and page as `upshift study report`.
 
     Builds the lab `studies` and takes it down; prints about how long it will take. Flows that the host disturbed are
     void, and repeated up to three times. Exit code 1: as for `report`; 75: a fault of this host, after which the same

@@ -143,10 +143,11 @@ def tables(
     """Tables 1 and 2: successful downloads, and shares of measurement runs by speed-up [per cent; in CSV 0 to 1].
 
     A speed-up of 1.2 means: 1.2 times as fast as the reference, in the same measurement run. Bins are half-open, [low,
-    high). Intervals are 95 %, with domains as their unit; below 10 domains there are none, and below 10 pairs there
-    are counts instead of percentages. The rows are the comparisons of the campaign file (`[[comparisons]]`). The
-    typical speed-up is Hodges and Lehmann's estimate, gain and lose are the domains that are at least 2 % faster or
-    slower (in brackets: of two equal configurations, by chance alone), q is the false discovery rate over all tests;
+    high). Intervals are 95 %, with domains as their unit (of the typical speed-up providers, where their effects may
+    differ); below 10 domains there are none, and below 10 pairs there are counts instead of percentages. The rows are
+    the comparisons of the campaign file (`[[comparisons]]`). The typical speed-up is Hodges and Lehmann's estimate,
+    gain and lose are the domains that are at least 2 % faster or slower (in brackets: by chance alone), q is the false
+    discovery rate over all tests;
     the verdict is faster or slower (at least 2 %, perhaps less, or at these providers: counted once each, their
     interval holds 1), equivalent, mixed by what tells who gains, or undecided.
     By dose, each row of an option is split into runs in which it took effect (ECN: a mark was seen) and others.

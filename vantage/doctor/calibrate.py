@@ -28,7 +28,7 @@ from typing import Any, Literal
 from core.domain import Transport
 from core.errors import PlaceError, UpshiftError
 from core.files.config import build
-from core.files.ladder import MET_SHARE, RATES, PacketForm, Transfer, fastest
+from core.files.fixed_rates import MET_SHARE, RATES, PacketForm, Transfer, fastest
 from core.reach import ENVIRONMENT_VARIABLE
 from core.system import process
 from core.system.place import Program
@@ -250,7 +250,7 @@ def measure(
     progress.update("calibrate", done=0, total=total)
     order = _Order(seconds=seconds, rates=rates, packets=packets, clients=able)
     with tempfile.TemporaryDirectory(prefix="upshift-ceilings-") as folder:
-        for done, (name, measured) in enumerate(_ladders(order, Path(folder)) if able else (), 1):
+        for done, (name, measured) in enumerate(_at_fixed_rates(order, Path(folder)) if able else (), 1):
             transfers[name] += measured
             faulty = sum(t.fault is not None for each in transfers.values() for t in each)
             progress.update("calibrate", done=done, total=total, failed=faulty, note=name)
@@ -264,7 +264,7 @@ def _no_server(client: Program) -> str | None:
     return None if installed_servers(client) else " and ".join(filter(None, (ALL[k].missing() for k in _kinds(client))))
 
 
-def _ladders(order: _Order, folder: Path) -> Iterator[tuple[str, list[Transfer]]]:
+def _at_fixed_rates(order: _Order, folder: Path) -> Iterator[tuple[str, list[Transfer]]]:
     """(client, transfers) from the program in the private namespace."""
     argv = (sys.executable, "-P", "-m", "vantage.doctor.calibrate", str(folder), json.dumps(asdict(order)))
     error_log = folder / "stderr"

@@ -18,7 +18,7 @@ import core
 from core.errors import UsageError
 from core.files.config import build, read_json
 from core.files.disk import write_json
-from core.files.ladder import PacketForm, Transfer, fastest, first_drops
+from core.files.fixed_rates import PacketForm, Transfer, fastest, first_drops
 from core.system.place import Program
 from vantage.doctor.checks import BUSY_LIMIT
 from vantage.linux import environment

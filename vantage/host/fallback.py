@@ -22,13 +22,13 @@ class FallbackRules:
     """When a prefix falls back, and for how long; the command line has one option for each field."""
 
     share: Annotated[
-        float, typer.Option(min=0, max=1, help="A prefix falls back if more than this share sent data again.")
+        float, typer.Option(min=0, max=1, help="A prefix falls back if more than this share retransmitted.")
     ] = 0.10
-    known: Annotated[int, typer.Option(min=1, help="Short connections that have to be known.")] = 20
+    known: Annotated[int, typer.Option(min=1, help="Least number of short connections, to judge a prefix by.")] = 20
     last: Annotated[int, typer.Option(min=1, max=10_000, help="Short connections that count.")] = 50
     """The last ones under the present window."""
     windows: Annotated[
-        float, typer.Option(min=0.1, help="Short: connections that sent at most so many initial windows.")
+        float, typer.Option(min=0.1, help="Longest connection that counts as short, in initial windows.")
     ] = 3.0
     window: Annotated[int, typer.Option(min=2, max=1000, help="Initial window of this host's routes [segments].")] = 10
     """RFC 6928; `TCP_INIT_CWND`."""
@@ -39,7 +39,7 @@ class FallbackRules:
     ] = 600.0
     prefix4: Annotated[int, typer.Option(min=8, max=32, help="Length of client prefixes, IPv4.")] = 24
     prefix6: Annotated[int, typer.Option(min=16, max=128, help="The same, IPv6.")] = 48
-    most: Annotated[int, typer.Option(min=1, help="Prefixes that are kept.")] = 100_000
+    most: Annotated[int, typer.Option(min=1, help="Most prefixes that are tracked.")] = 100_000
     """The least recently used go."""
 
 

@@ -136,20 +136,17 @@ def _p(scores: Floats, *, one_sided: bool = False) -> float:
     sizes = np.abs(scores[scores != 0.0])
     if len(sizes) == 0:
         return 1.0
-    statistic = float(scores.sum())
-    if one_sided and statistic <= 0.0:
-        return 1.0  # at least 0.5; which it is does not matter
-    statistic = abs(statistic)
-    sides = 1 if one_sided else 2
+    statistic = float(scores.sum()) if one_sided else abs(float(scores.sum()))
     if len(sizes) > EXACT_CLUSTERS:
-        return float(sides * ndtr(-statistic / np.sqrt(np.square(sizes).sum())))
-    sums = np.zeros(1)
-    for size in sizes[1:]:
-        sums = np.concatenate((sums + size, sums - size))
-    # The first sign is fixed, as swapping all of them changes no absolute value. Sums may differ in the last bits of
-    # their largest terms, also one that should be 0.
-    # Both sides are equally likely, as are the signs of zeros: half of the two-sided p-value is the one-sided one.
-    return float(np.mean(np.abs(sums + sizes[0]) >= statistic - 1e-12 * sizes.sum())) * sides / 2
+        p = float(ndtr(-statistic / np.sqrt(np.square(sizes).sum())))
+    else:
+        sums = sizes[:1]  # with this sign of the first: with the other one all sums are the same, but negative
+        for size in sizes[1:]:
+            sums = np.concatenate((sums + size, sums - size))
+        # Sums may differ in the last bits of their largest terms, also one that should be 0.
+        least = statistic - 1e-12 * sizes.sum()
+        p = float(np.mean(sums >= least) + np.mean(-sums >= least)) / 2
+    return p if one_sided else min(2 * p, 1.0)
 
 
 def domains_needed(effect: float, *, noise: float, runs: int, level: float, power: float = 0.9) -> int:
