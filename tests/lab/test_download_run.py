@@ -22,7 +22,7 @@ import pytest
 import trustme
 
 from core.domain import Download, Failure, Outcome
-from core.errors import PlaceError, UsageError
+from core.errors import UsageError
 from core.files import description
 from core.files.journal import environment, open_journals
 from core.system import process
@@ -424,14 +424,6 @@ def test_a_client_that_dies_or_hangs_is_a_record(world: World, tmp_path: Path, m
         "the answer lacks outcome, failure, failure_detail or started_at",
         "ended by SIGSEGV",
     ]
-
-
-def test_a_missing_tcpdump_is_told(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "downloader.execution.run.require", lambda program, package: process.require("no-" + program, package=package)
-    )
-    with pytest.raises(PlaceError, match="apt-get install tcpdump"):
-        run(world, campaign(), world.targets("a.example"), tmp_path)
 
 
 def kill_and_finish(command: list[str], most: int, moment: Callable[[], float]) -> int:
