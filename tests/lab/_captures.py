@@ -128,7 +128,7 @@ def fetch(
         running = [Capture.start(place, file, address=address, port=port) for place, file in ends]
         said = ends[0][0].run(command)
         watch.settle()
-        assert [capture.finish().dropped for capture in running] == [0, 0]
+        assert [capture.finish() for capture in running] == [0, 0]
         for capture in running:
             capture.close()
         return said.check(doing=f"fetching {name}").stdout, watch.finish()

@@ -88,7 +88,7 @@ def downloads(lab: Lab, folder: Path) -> Seen:
             command += ["--url", f"https://www.s.example:{PORT}/a.bin", "--address", address, "--port", str(PORT)]
             capture = Capture.start(here, path, address=address, port=PORT)
             said = here.run([*command, "--ca", str(lab.ca_file), *more]).check(doing=name).stdout
-            assert capture.finish().dropped == 0
+            assert capture.finish() == 0
             capture.close()
             document = json.loads(said)
             assert (document["outcome"], document["body_bytes"]) == ("ok", BODY), document
