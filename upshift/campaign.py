@@ -107,7 +107,7 @@ def _run(session: Session, here: str | None, *, let_cpus_sleep: bool) -> tuple[R
     for note in prepared(campaign.configurations)[1]:
         print(f"upshift: {note}", file=sys.stderr)  # noqa: T201 - the user should read it before the run
     with ExitStack() as stack:
-        if not (is_new := not out.exists()):  # else a start that is refused would leave a folder
+        if goes_on := out.exists():  # a new folder waits: a start that is refused would leave it
             _lock(out, stack)
         truth: Mapping[str, Any] | None = None
         names = plan.vantage_points if here is None else (here,)
@@ -121,7 +121,7 @@ def _run(session: Session, here: str | None, *, let_cpus_sleep: bool) -> tuple[R
                 open_lab(campaign.topology, progress=session.progress, let_cpus_sleep=let_cpus_sleep)
             )
             places, truth = _lab_places(lab, names, stack), lab.truth()
-        if is_new:
+        if not goes_on:
             _lock(out, stack)
         summary = run_campaign(session, places)
         reporter.does(*(State.STOPPING, summary.ended_by) if summary.ended_by else (State.RUNNING, "making the tables"))
