@@ -203,7 +203,7 @@ class Tables(Results):
             terminal.print_line(to, sentence, indent=2)
         if self.stopping:
             cells = campaign.stopping_cells(self.stopping)
-            terminal.print_table(to, (cells,), title="Intervals that hold at every look", words=_WORDS)
+            terminal.print_table(to, (cells,), title="Intervals that are valid at every look", words=_WORDS)
         for note in self.data.notes:
             terminal.print_line(to, note, indent=2)
 
@@ -279,9 +279,9 @@ def _tables(
     """The tables, and the samples that speed-ups are made from."""
     of_table1, others = published.split(quirks)
     read, first = with_quirks(data, others), with_quirks(data, of_table1)
-    found, samples = results(data, metric=metric, selection=selection, by=by, read=read, of_table1=first)
+    computed, samples = results(data, metric=metric, selection=selection, by=by, read=read, of_table1=first)
     made = Tables(
-        **{field.name: getattr(found, field.name) for field in dataclasses.fields(found)},
+        **{field.name: getattr(computed, field.name) for field in dataclasses.fields(computed)},
         data=data,
         metric=metric,
         by=by,

@@ -255,9 +255,9 @@ class PrefixTable:
         is_v4 = (high == 0) & (low >> np.uint64(32) == 0xFFFF)
         origins = np.full(len(addresses), None, object)
         for family, chosen in ((self.v4, is_v4), (self.v6, ~is_v4)):
-            found, at = np.unique(family.cuts.find(high[chosen], low[chosen]), return_inverse=True)
-            known = np.empty(len(found), object)
-            known[:] = [None if index == NONE else family.describe(index) for index in found.tolist()]
+            indices, at = np.unique(family.cuts.find(high[chosen], low[chosen]), return_inverse=True)
+            known = np.empty(len(indices), object)
+            known[:] = [None if index == NONE else family.describe(index) for index in indices.tolist()]
             origins[chosen] = known[at]
         described: list[Origin | None] = origins.tolist()
         return described

@@ -14,7 +14,9 @@ INK = "#1b1f27"
 
 GRID = "#8a8f9899"
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#8c510a")
+GREY = "#7f7f7f"
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", GREY, "#8c510a")
 """Okabe and Ito's colour-blind-safe palette without yellow and black, which are invisible on some backgrounds."""
 
 _STYLE: Mapping[str, Any] = {

@@ -116,8 +116,8 @@ def _addresses(srcset: str) -> Iterator[str]:
 
 def _late_label(body: bytes) -> int:
     """Where a page's label is that comes late, behind scripts: browsers read the page again by it. 0: nowhere."""
-    found = _META_CHARSET.search(body)
-    return found.start() if found else 0
+    match = _META_CHARSET.search(body)
+    return match.start() if match else 0
 
 
 def _text(body: bytes, label: str | None) -> str:

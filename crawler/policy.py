@@ -111,8 +111,8 @@ def _with_few_agents(line: str) -> str:
     Protego keeps each rule once per agent of its group: 40 KiB with half of it agents took 14 s, 500 KiB all memory.
     With our name as a log has it (`upshift/1.0`), where only the token would be right, it is us.
     """
-    found = _AGENT_LINE.match(line.partition("#")[0].lower())
-    name = found[1].strip() if found else ""
+    match = _AGENT_LINE.match(line.partition("#")[0].lower())
+    name = match[1].strip() if match else ""
     if not name or name == "*":
         return line
     name = name.replace("*", "")  # as Protego does

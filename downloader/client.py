@@ -173,7 +173,7 @@ def parse_document(stdout: str) -> ClientResult:
         raise AnswerError(f"the answer says {result.outcome} with the cause {result.failure}")
     words = FAILURE_CODES.get(result.failure, frozenset()) if result.failure is not None else frozenset()
     if result.failure_code is not None and result.failure_code not in words:
-        raise AnswerError(f"the answer says {result.failure} with the second word {result.failure_code}")
+        raise AnswerError(f"the answer says {result.failure} with the failure code {result.failure_code}")
     if result.outcome is Outcome.OK and (result.last_byte_s is None or result.body_sha256 is None):
         raise AnswerError("the answer says ok without a time or a hash")
     return _challenged(result)
@@ -239,11 +239,11 @@ _COUNTS = frozenset(
 """What inspection counts with, of what a client tells of its connection: whole numbers. Null is as good as left out."""
 
 
-def _facts(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
+def _facts(name: str, detail: Mapping[str, Any]) -> dict[str, Any]:
     """What a client tells of its connection, in the form in which inspection reads it."""
-    facts = _flat(name, told)
-    if "transport_parameters" in told:
-        sides = told["transport_parameters"]
+    facts = _flat(name, detail)
+    if "transport_parameters" in detail:
+        sides = detail["transport_parameters"]
         if sides is not None:
             if not isinstance(sides, dict) or not all(isinstance(side, dict | None) for side in sides.values()):
                 raise AnswerError(f"the answer's {name}.transport_parameters is of the wrong type")
@@ -252,10 +252,10 @@ def _facts(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def _flat(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(name: str, detail: Mapping[str, Any]) -> dict[str, Any]:
     """Numbers, texts and lists of these. What else a client may tell is left out, as nobody reads it."""
     facts: dict[str, Any] = {}
-    for key, value in told.items():
+    for key, value in detail.items():
         if key in _COUNTS:
             facts |= {} if value is None else {key: _checked(f"{name}.{key}", "int", value)}
         elif isinstance(value, list):
@@ -359,7 +359,7 @@ class Client:
         return self.program.startswith(PROGRAMS)
 
     def result(self, stdout: str) -> ClientResult:
-        """What its output says; how far it got is the second word on a time-out or a reset. Raises AnswerError."""
+        """What its output says; how far it got is the failure code of a time-out or a reset. Raises AnswerError."""
         result = self.parse(stdout)
         if result.failure not in (Failure.CONNECT_TIMEOUT, Failure.CONNECTION_RESET):
             return result

@@ -18,7 +18,7 @@ from core.errors import UsageError
 from core.options import as_command, parameters_of, with_options
 from core.outreach import arguments
 from core.untrusted import no_formula
-from survey.surveys import Results, Site, Survey, SurveyOptions
+from survey.surveys import ResultKind, Site, Survey, SurveyOptions
 
 if TYPE_CHECKING:
     from survey.charts import Chart, Scan
@@ -158,7 +158,7 @@ class FiguresOptions:
                 what = f"{path} is not a supported picture format"
                 raise UsageError(what, where="--picture", remedy="use .svg or .png")
 
-    def check(self, survey: Results) -> None:
+    def check(self, survey: ResultKind) -> None:
         """Raises UsageError for options that results of this kind do not have."""
         if self.windows is not None and (survey.name != OBJECTS or self.figure is not None):
             what = "it needs the shares of objects"
@@ -229,7 +229,7 @@ def _with_flights(measured: Figures, records: Sequence[Any], windows: Path) -> F
     return with_flights(measured, records, surveyed)
 
 
-def _scans(files: Sequence[Path], survey: Results) -> list[Scan]:
+def _scans(files: Sequence[Path], survey: ResultKind) -> list[Scan]:
     """The files' records. Raises UsageError if there are none, or a file is of another kind."""
     from core.files import store
     from survey.charts import Scan
@@ -240,11 +240,11 @@ def _scans(files: Sequence[Path], survey: Results) -> list[Scan]:
     return scans
 
 
-def _names(survey: Results) -> str:
+def _names(survey: ResultKind) -> str:
     return ", ".join(survey.charts) or "(there is none)"
 
 
-def _chart(survey: Results, name: str) -> Chart:
+def _chart(survey: ResultKind, name: str) -> Chart:
     if name not in survey.charts:
         what = f"upshift survey {survey.name} has no figure {name!r}"
         raise UsageError(what, where="--figure", remedy=f"there are: {_names(survey)}")
@@ -278,7 +278,7 @@ def _write_pictures(paths: Sequence[Path], draw: Callable[[str], bytes]) -> None
             temporary.write_bytes(drawn)
 
 
-def survey_of(path: Path) -> Results:
+def survey_of(path: Path) -> ResultKind:
     """The kind of results that a file has. Raises UsageError for any other file."""
     from core.files import schemas, store
     from survey.objects import OBJECTS

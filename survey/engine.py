@@ -204,14 +204,14 @@ def run(
 
 def known(survey: Survey, records: Sequence[Record]) -> dict[str, dict[str, bool | int | str | None]]:
     """Column of a target -> domain -> value, for records that have one (of `Survey.together`: one of them)."""
-    found: dict[str, dict[str, bool | int | str | None]] = {column: {} for column in survey.targets}
+    values: dict[str, dict[str, bool | int | str | None]] = {column: {} for column in survey.targets}
     for record in records:
-        said = {column: says(record) for column, says in survey.targets.items()}
-        is_said = any(said[column] is not None for column in survey.together)
-        for column, value in said.items():
-            if value is not None or (is_said and column in survey.together):
-                found[column][record.domain] = value
-    return found
+        own = {column: says(record) for column, says in survey.targets.items()}
+        is_any = any(own[column] is not None for column in survey.together)
+        for column, value in own.items():
+            if value is not None or (is_any and column in survey.together):
+                values[column][record.domain] = value
+    return values
 
 
 @asynccontextmanager

@@ -45,12 +45,12 @@ class Lookups:
         """A host's addresses of one family, CNAMEs followed. Raises ResolveError, PlaceError."""
         try:
             async with asyncio.timeout(LONGEST_S):
-                found = await self.pool.ask((host, ipv6))
+                answer = await self.pool.ask((host, ipv6))
         except TimeoutError:
             raise ResolveError(Cause.DNS_ERROR, "timeout") from None
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 @asynccontextmanager

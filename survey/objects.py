@@ -18,7 +18,7 @@ from survey.figures import Breakdown, Figures, Share, cell, clustered
 from survey.iw.figures import size_of, window
 from survey.iw.record import IwRecord
 from survey.iw.votes import ETHERNET_MSS
-from survey.surveys import Results
+from survey.surveys import ResultKind
 
 LINES = {f"{segments} segments": segments * ETHERNET_MSS for segments in (3, 4, 10, 32)}
 """Windows of RFC 3390 (at MSS 1460), RFC 3390 (as segments), RFC 6928 and large CDNs -> their size [bytes]."""
@@ -157,13 +157,13 @@ def flights_of(size: int, window_bytes: int) -> str:
 def with_flights(figures: Figures, records: Sequence[PageObject], surveyed: Iterable[IwRecord]) -> Figures:
     """The figures, and how many flights objects need from the initial windows of their servers."""
     windows: dict[tuple[str, str | None], tuple[bool, int]] = {}
-    for found in surveyed:
-        iw = window(found)
-        if iw is not None and found.vantage_fit is not False:
+    for surveyed_record in surveyed:
+        iw = window(surveyed_record)
+        if iw is not None and surveyed_record.vantage_fit is not False:
             # A server may have several windows; objects are fetched over HTTPS where there is a choice.
-            choice = (found.scheme != "https", size_of(*iw))
-            for kind in {None, found.mime_type and ObjectKind.of(found.mime_type)}:
-                windows[found.domain, kind] = min(windows.get((found.domain, kind), choice), choice)
+            choice = (surveyed_record.scheme != "https", size_of(*iw))
+            for kind in {None, surveyed_record.mime_type and ObjectKind.of(surveyed_record.mime_type)}:
+                windows[surveyed_record.domain, kind] = min(windows.get((surveyed_record.domain, kind), choice), choice)
     served = [record for record in records if (record.domain, None) in windows]
     own = [windows.get((r.domain, r.kind), windows[r.domain, None])[1] for r in served if r.size_bytes is not None]
     sizes = _sized(served)
@@ -239,7 +239,7 @@ def _draw(table: ChartTable, figure: Any) -> None:
     figure.text(0.995, 0.985, "dotted: segments of 1,460 bytes", ha="right", va="top", fontsize=7, color=INK)
 
 
-OBJECTS = Results(
+OBJECTS = ResultKind(
     name="objects",
     record=PageObject,
     figures=figures,

@@ -18,8 +18,8 @@ import upshift
 from analysis.evidence import inspect_campaign
 from analysis.evidence.sources import inspect_capture
 from core.domain import Comparison, Configuration, Download, Outcome, Target, Transport
-from core.files import description, store
-from core.files.description import DescribedConfiguration, Description
+from core.files import campaign_json, store
+from core.files.campaign_json import DescribedConfiguration, Description
 from downloader import clients
 from downloader.campaign.plan import PlannedRun
 from downloader.client import ClientResult
@@ -130,7 +130,7 @@ def described_campaign(folder: Path, *, runs: int) -> Path:
     ]
     comparisons = (Comparison.of("ALL", "BL"),)
     described = Description(campaign="generated", configurations=tuple(configurations), comparisons=comparisons)
-    description.write(made, described)
+    campaign_json.write(made, described)
     return made
 
 

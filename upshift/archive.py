@@ -31,7 +31,7 @@ from analysis.evidence.campaign import ENVIRONMENT, SUPERSEDED
 from analysis.evidence.rows import ENGINE
 from analysis.evidence.sources import DOWNLOADS
 from core.errors import PlaceError, UsageError, not_found
-from core.files import bag, description, disk
+from core.files import bag, campaign_json, disk
 from core.files.config import build, read_json
 from core.files.journal import FILE_NAME as JOURNAL
 from core.files.journal import open_journals
@@ -248,7 +248,7 @@ def _sources(folder: Path, captures: CapturesOf) -> list[Path]:
             paths = [Path(path) for journal in journals.values() for path in journal.capture_paths()]
             files += [path for path in paths if (folder / path).is_file()]
     targets = sorted((folder / "targets").glob("*.parquet")) + sorted((folder / "targets").glob("*.csv"))
-    files += [Path(name) for name in (*_TABLES, description.FILE_NAME, *description.BESIDE)]
+    files += [Path(name) for name in (*_TABLES, campaign_json.FILE_NAME, *campaign_json.BESIDE)]
     files += [target.relative_to(folder) for target in targets]
     return [file for file in files if (folder / file).is_file()]
 

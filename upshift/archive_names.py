@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.evidence.campaign import ENVIRONMENT, SUPERSEDED
 from analysis.evidence.sources import DOWNLOADS
 from core.errors import UsageError
-from core.files import description, disk, store
+from core.files import campaign_json, disk, store
 from core.files.config import read_json
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def replace_names(folder: Path, key: bytes) -> set[str]:
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     # A target without HTTP/3 has no row where all configurations use QUIC, or where its runs were not made.
-    apart = read_json(folder / description.FILE_NAME).get("without_http3", ())
+    apart = read_json(folder / campaign_json.FILE_NAME).get("without_http3", ())
     names = {domain: _form("domain")(pseudonym(domain, key)) for domain in apart}
     for file, kind in ((SUPERSEDED, "superseded"), (DOWNLOADS, "downloads")):
         table = store.read_table(folder / file, kind)
@@ -73,7 +73,7 @@ def replace_names(folder: Path, key: bytes) -> set[str]:
             if column in table.column_names:
                 names |= {value: _form(column)(pseudonym(value, key)) for value in _values(table, column)}
         store.write_table(folder / file, kind, _replaced(table, names))
-    for file in (ENVIRONMENT, description.FILE_NAME):
+    for file in (ENVIRONMENT, campaign_json.FILE_NAME):
         disk.write_json(folder / file, _in_document(read_json(folder / file), names, key))
     return set(names)
 

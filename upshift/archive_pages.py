@@ -156,7 +156,7 @@ def _readme(title: str, contents: Mapping[str, Any], credits: Credits, software:
         ]
     kept = contents["kept"]
     if kept:
-        left_out.append(f"The rows of {kept} downloads cannot be made anew from what is here, and stay as they were.")
+        left_out.append(f"The rows of {kept} downloads cannot be rebuilt from what is here, and stay as they were.")
     rebuilt = "inspection, tables, figures and report" if contents["names"] == "keep" else "tables, figures and report"
     return f"""# {title}
 

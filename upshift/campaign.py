@@ -26,7 +26,7 @@ from downloader import clients, factors
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.configurations import prepared
 from downloader.campaign.limits import parse_rule
-from downloader.control import host
+from downloader.control import running
 from downloader.control.metrics import Endpoint, parse_endpoint
 from downloader.control.reporter import Reporter
 from downloader.control.stop_pause import STOP, StoppableProgress, clear_stop, parse_time
@@ -81,7 +81,7 @@ def run_file(
     _check_room(plan, in_folder, out)
     with ExitStack() as stack:
         if campaign.topology is None:
-            stack.enter_context(host.announced(campaign.name, out, force=options.force))
+            stack.enter_context(running.announced(campaign.name, out, force=options.force))
         others = _names_beside if campaign.topology is None else tuple
         reporter = stack.enter_context(reported(out, campaign.name, endpoint, others))
         session = Session(
@@ -98,7 +98,7 @@ def run_file(
 
 
 def _names_beside() -> list[str]:
-    return [other.name for other in host.others()]
+    return [other.name for other in running.others()]
 
 
 def _run(session: Session, here: str | None, *, let_cpus_sleep: bool) -> tuple[RunSummary, Inspection | None]:

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from core.domain import Target, TargetKey
 from downloader.campaign.expected import PathGuess, downloads_per_run, expected_s, planned_downloads, run_bytes, worst_s
-from downloader.campaign.limits import Captures
+from downloader.campaign.limits import KeptCaptures
 from downloader.limits.budget import network_of
 from downloader.limits.disk import RECORDED_BYTES
 from downloader.schedule.slots import MARGIN_S, SharedPlan, Slots
@@ -214,7 +214,12 @@ def _disk(plan: SharedPlan, ip_bytes: int) -> dict[str, int]:
     downloads = planned_downloads(campaign, plan.targets)
     rows = FOLDER_BYTES + downloads * RECORDED_BYTES
     captures = PACKED * (ip_bytes * CAPTURE_SHARE + downloads * CAPTURE_BYTES)
-    share = {Captures.ALL: 1.0, Captures.SAMPLE: campaign.disk.sample, Captures.FAILURES: 0.0, Captures.NONE: 0.0}
+    share = {
+        KeptCaptures.ALL: 1.0,
+        KeptCaptures.SAMPLE: campaign.disk.sample,
+        KeptCaptures.FAILURES: 0.0,
+        KeptCaptures.NONE: 0.0,
+    }
     return {policy.value: round(rows + part * captures) for policy, part in share.items()}
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from core.errors import UsageError, not_found
-from core.files import description, disk
+from core.files import campaign_json, disk
 from core.files.config import build, read_json
 from core.outreach.blocks import read_blocked
 from downloader.campaign.campaign import Campaign, load
@@ -129,7 +129,7 @@ def write_own(folder: Path, plan: SharedPlan) -> None:
             remedy="use another collect_into, or the campaign and the targets as they were",
         )
     folder.mkdir(parents=True, exist_ok=True)
-    description.write(folder, plan.campaign.for_analysis(plan.without_http3))
+    campaign_json.write(folder, plan.campaign.for_analysis(plan.without_http3))
     write_windows(folder, plan.targets)
     disk.write_json(path, asdict(wanted))
 

@@ -52,7 +52,7 @@ class RunOptions:
             help="Stop a vantage point as soon as the 95 % intervals of all its comparisons with the role effect are "
             "this narrow: median=0.05 (median speed-up: upper end at most 5 % above the lower one), share=0.2 (share "
             "of faster domains, 0 to 1: upper end less lower end). May be repeated: all must be met. The intervals "
-            "hold at every look; one domain is one step. never: measure the whole plan. Default: the campaign's "
+            "are valid at every look; one domain is one step. never: measure the whole plan. Default: the campaign's "
             "until_ci, else never.",
         ),
     ] = None

@@ -21,7 +21,7 @@ from analysis.measures.selection import DEFAULT, Selection
 from analysis.report import records, render
 from core import terminal
 from core.errors import UsageError
-from core.files.description import DescribedConfiguration
+from core.files.campaign_json import DescribedConfiguration
 
 _SKIPPED = frozenset({"links", "routes", "routes_ipv6", "emulator", "path", "client_ceilings", "schema"})
 """Fields of `environment.json` that differ without meaning: paths on the host, counters, lifetimes."""

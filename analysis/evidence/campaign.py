@@ -19,12 +19,12 @@ import zstandard
 
 from analysis.captures.scan import in_order
 from analysis.evidence.rows import Inspected, downloads_schema
-from analysis.evidence.sources import DOWNLOADS, Captures, Earlier, Evidence, OnDisk, Run, evidence_of
+from analysis.evidence.sources import DOWNLOADS, CampaignCaptures, Earlier, Evidence, OnDisk, Run, evidence_of
 from core.domain import Download, Proven, Superseded
 from core.errors import UsageError
 from core.files import disk, schemas, store
+from core.files.campaign_json import BESIDE, FILE_NAME
 from core.files.config import read_json
-from core.files.description import BESIDE, FILE_NAME
 from core.files.disk import folder_lock
 from core.files.journal import JournalReader, environment, open_journals
 from core.files.schemas import build
@@ -94,7 +94,7 @@ def inspect_campaign(
     progress: Progress,
     jobs: int | None = None,
     again: bool = False,
-    captures: Captures | None = None,
+    captures: CampaignCaptures | None = None,
     cluster: Cluster | None = None,
 ) -> Inspection:
     """Makes `downloads`, `superseded` and `environment.json` of a folder from its journals and captures.

@@ -149,8 +149,8 @@ class Cluster:
                 return result
 
     def _require_engine(self) -> None:
-        found = self._client.run(pkgutil.resolve_name, _ENGINE, on_error="return")
-        for worker, engine in found.items():
+        engines = self._client.run(pkgutil.resolve_name, _ENGINE, on_error="return")
+        for worker, engine in engines.items():
             if isinstance(engine, ImportError | AttributeError | ValueError):
                 raise self._fault(f"the worker {worker} has no Upshift ({engine})", _SAME)
             if isinstance(engine, str) and engine != ENGINE:

@@ -323,12 +323,12 @@ def smallest_rtts_s(downloads: Sequence[Download], connections: Sequence[Connect
     for connection in connections:
         if connection is not None and isinstance(rtt_ms := rtt_min.compute(connection), int | float):
             known.setdefault(canonical(connection.server_ip), []).append((connection, rtt_ms / 1e3))
-    found: list[float | None] = []
+    rtts_s: list[float | None] = []
     for download, own in zip(downloads, connections, strict=True):
         of_server = known.get(canonical(download.server_ip or ""), [])
-        is_told = download.transport != Transport.QUIC or any(connection is not own for connection, _ in of_server)
-        found.append(min((rtt_s for _, rtt_s in of_server), default=None) if is_told else None)
-    return found
+        is_known = download.transport != Transport.QUIC or any(connection is not own for connection, _ in of_server)
+        rtts_s.append(min((rtt_s for _, rtt_s in of_server), default=None) if is_known else None)
+    return rtts_s
 
 
 def slow_handshake(download: Download, rtt_s: float | None) -> bool | None:

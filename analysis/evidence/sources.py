@@ -55,7 +55,7 @@ Run = tuple[Sequence[Download], RecordedFindings | None]
 """A measurement run as the journal has it: its downloads, and what was found in their capture right after it."""
 
 
-class Captures(Protocol):
+class CampaignCaptures(Protocol):
     """Where the captures of a campaign lie, by their paths in its folder. Other processes get a copy."""
 
     def require(self) -> None:
@@ -84,7 +84,7 @@ class OnDisk:
         return nullcontext(self.folder / name)
 
 
-def evidence_of(run: Run, captures: Captures, factors: Mapping[str, Proven], *, again: bool) -> Evidence:
+def evidence_of(run: Run, captures: CampaignCaptures, factors: Mapping[str, Proven], *, again: bool) -> Evidence:
     """The evidence of a run: from the journal where it says as much as the capture, else from that.
 
     That is so if today's code made the findings from the whole capture, and if the capture is not here: one that was
@@ -104,7 +104,7 @@ def evidence_of(run: Run, captures: Captures, factors: Mapping[str, Proven], *, 
 
 
 def from_capture(
-    captures: Captures,
+    captures: CampaignCaptures,
     downloads: Sequence[Download],
     factors: Mapping[str, Proven],
     *,

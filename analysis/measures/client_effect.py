@@ -21,7 +21,7 @@ from analysis.measures.speedup import summary_of
 from analysis.measures.statistics.intervals import renumbered
 from analysis.measures.verdicts import STARVED_SHARE
 from core.domain import Comparison, Role, Transport
-from core.files.description import DescribedConfiguration
+from core.files.campaign_json import DescribedConfiguration
 
 
 class Effect(StrEnum):

@@ -156,7 +156,7 @@ class Dataset:
         ends = np.cumsum(np.bincount(d.runs.folder[d.run], minlength=len(self.folders)))
         parts = np.split(rows, np.searchsorted(rows, ends))
         paths = [folder.path / DOWNLOADS for folder in self.folders]
-        found = (
+        records = (
             (index, row)
             for index, (path, counted, part) in enumerate(zip(paths, self.counted, parts[:-1], strict=True))
             for row in _of_file(
@@ -174,7 +174,7 @@ class Dataset:
                 near_ceiling=_FLAG[near],
                 starved=_FLAG[starved],
             )
-            for (index, row), (near, starved) in zip(found, flags, strict=True)
+            for (index, row), (near, starved) in zip(records, flags, strict=True)
         ]
 
     def with_records(self, records: Sequence[Record]) -> Dataset:
@@ -336,7 +336,7 @@ def _of_file(path: Path, counted: Identity, items: Iterator[Item]) -> Iterator[I
         finally:  # also where the other file broke the reader
             if path.exists() and _identity(path) != counted:
                 remedy = "run the same command again"
-                raise UsageError("it was made anew meanwhile", where=str(path), remedy=remedy) from None
+                raise UsageError("it was rebuilt meanwhile", where=str(path), remedy=remedy) from None
         if item is None:
             return
         yield item

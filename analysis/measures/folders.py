@@ -10,9 +10,9 @@ from typing import Any
 
 from core.domain import Comparison, Dose, Transport
 from core.errors import UsageError, not_found
-from core.files import description
+from core.files import campaign_json
+from core.files.campaign_json import DescribedConfiguration
 from core.files.config import read_json
-from core.files.description import DescribedConfiguration
 
 DOWNLOADS = "downloads.parquet"
 
@@ -149,7 +149,7 @@ def read_design(folders: Sequence[Path]) -> Design:
     doses: dict[str, tuple[Path, Dose]] = {}
     without_http3: set[str] = set()
     for path in folders:
-        recorded = description.read(path)
+        recorded = campaign_json.read(path)
         for configuration in recorded.configurations:
             first, known = configurations.setdefault(configuration.name, (path, configuration))
             if differences := known.differences(configuration):

@@ -69,7 +69,7 @@ def results(
         limiters_of = pool.submit(limiters, data)
         order = pool.submit(order_effects, data.downloads, unproven=selection.unproven)
     samples = costs_of.result()
-    found = Results(
+    made = Results(
         table1=tuple(table1.result()),
         configurations=tuple(configurations.result()),
         table2=tuple(tables.table2(read, metric=metric, by=by, selection=selection, samples=samples)),
@@ -79,4 +79,4 @@ def results(
         order=order.result(),
         stopping=tuple(stoppings(data, unproven=selection.unproven)),
     )
-    return found, samples
+    return made, samples

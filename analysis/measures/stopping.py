@@ -1,4 +1,4 @@
-"""The intervals of campaigns that could stop early: they hold at every look (`core.sequential`). Pure.
+"""The intervals of campaigns that could stop early: they are valid at every look (`core.sequential`). Pure.
 
 Computed again from the runs that counted for the campaign, with the downloads that analysis accepts: the campaign could
 not know yet whose treatment is proven.

@@ -199,11 +199,11 @@ def _by_cause(d: Downloads, groups: Sequence[tuple[Codes, int]], where: Mask | N
 
 
 def _by_code(d: Downloads, groups: Sequence[tuple[Codes, int]], where: Mask | None) -> tuple[tuple[str, ...], Ints]:
-    """The same by cause and second word, of the downloads that have both."""
+    """The same by cause and failure code, of the downloads that have both."""
     both = (d.failure.codes >= 0) & (d.failure_code.codes >= 0)
-    found = counts(*groups, _coded(d.failure), _coded(d.failure_code), where=both if where is None else both & where)
+    numbers = counts(*groups, _coded(d.failure), _coded(d.failure_code), where=both if where is None else both & where)
     names = tuple(f"{failure}: {code}" for failure in d.failure.names for code in d.failure_code.names)
-    return names, found.reshape(*found.shape[:-2], len(names))
+    return names, numbers.reshape(*numbers.shape[:-2], len(names))
 
 
 def frequent(names: Sequence[str], numbers: Ints) -> dict[str, int]:

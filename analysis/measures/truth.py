@@ -237,12 +237,12 @@ def _by_path(data: Dataset, folder: int, selection: Selection) -> dict[tuple[str
     good &= d.last_byte_s > 0
     levels, server_ip = data.texts("levels"), data.texts("server_ip")
     body_bytes, first_byte_s = data.kpi("body_bytes"), data.kpi("first_byte_s")
-    found: dict[tuple[str, str], dict[str, Attempts]] = {}
+    attempts: dict[tuple[str, str], dict[str, Attempts]] = {}
     members = rows_by_code(groups, int(groups.max(initial=-1)) + 1)
     for at in sorted(members, key=lambda at: int(at[0])):
         first, used = rows[at[0]], rows[at][good[rows[at]]]
         side = (vantage.names[vantage.codes[at[0]]], domain.names[domain.codes[at[0]]])
-        found.setdefault(side, {})[name.names[name.codes[at[0]]]] = Attempts(
+        attempts.setdefault(side, {})[name.names[name.codes[at[0]]]] = Attempts(
             is_warmup=bool(d.is_warmup[first]),
             transport=d.transport.names[d.transport.codes[first]],
             levels=_levels(levels.names[levels.codes[first]]),
@@ -251,7 +251,7 @@ def _by_path(data: Dataset, folder: int, selection: Selection) -> dict[tuple[str
             first_byte_s=first_byte_s[used],
             last_byte_s=d.last_byte_s[used],
         )
-    return found
+    return attempts
 
 
 def _row(path: LabPath, name: str, attempts: Attempts, defaults: Mapping[str, str]) -> TruthRow:

@@ -18,7 +18,7 @@ from analysis.measures.order import MINIMUM_RUNS, OrderEffect, OrderEffects
 from analysis.measures.stopping import StoppingOutcome
 from analysis.report import render
 from core.domain import Outcome, Role, Transport
-from core.files.description import DescribedConfiguration
+from core.files.campaign_json import DescribedConfiguration
 from core.sequential import Interval
 
 MAX_SERVERS = 1_000
@@ -220,13 +220,15 @@ def _listed(server: Ints, texts: Texts, count: int) -> list[str]:
     """The different texts of each server, the most frequent first."""
     known = texts.codes >= 0
     pairs, numbers = np.unique(server[known] * len(texts.names) + texts.codes[known], return_counts=True)
-    found: list[Counter[str]] = [Counter() for _ in range(count)]
+    occurrences: list[Counter[str]] = [Counter() for _ in range(count)]
     for pair, number in zip(pairs.tolist(), numbers.tolist(), strict=True):
         at, code = divmod(pair, len(texts.names))
         if texts.names[code]:
-            found[at][texts.names[code]] += number
+            occurrences[at][texts.names[code]] += number
     # The most frequent first; of as many, in order of the alphabet.
-    return [", ".join(text for _, text in sorted((-n, text) for text, n in of.items())) or _NOT_KNOWN for of in found]
+    return [
+        ", ".join(text for _, text in sorted((-n, text) for text, n in of.items())) or _NOT_KNOWN for of in occurrences
+    ]
 
 
 def _paths(dataset: Dataset, servers: Sequence[tuple[str, str]]) -> dict[tuple[str, str], dict[str, str]]:

@@ -22,12 +22,12 @@ _MAX_LISTED = 500
 
 
 def cause_table(states: Sequence[tables.ConfigurationRow]) -> tuple[list[str], list[tuple[str, list[int]]]]:
-    """Configurations with downloads that are not ok, and their number for each cause and its second words."""
+    """Configurations with downloads that are not ok, and their number for each cause and its failure codes."""
     names = [row.configuration for row in states if row.causes]
     by_name = {row.configuration: {**row.causes, **row.codes} for row in states}
     total = sum((Counter(counts) for counts in by_name.values()), Counter[str]())
 
-    def rank(cause: str) -> tuple[int, str, int, str]:  # second words below their cause
+    def rank(cause: str) -> tuple[int, str, int, str]:  # failure codes below their cause
         first = cause.partition(": ")[0]
         return (-total[first], first, 0 if cause == first else -total[cause], cause)
 

@@ -144,14 +144,14 @@ def configuration_cells(rows: Sequence[ConfigurationRow]) -> Cells:
 
 
 def causes_in_words(row: Table1Row | ConfigurationRow) -> list[str]:
-    """`connection_reset 3 (in_body 2, in_tls 1)`: each cause with its second words."""
-    said = []
+    """`connection_reset 3 (in_body 2, in_tls 1)`: each cause with its failure codes."""
+    causes = []
     for cause, count in row.causes.items():
         words = [
             f"{key.partition(': ')[2]} {number}" for key, number in row.codes.items() if key.startswith(f"{cause}: ")
         ]
-        said.append(f"{cause} {count}" + (f" ({', '.join(words)})" if words else ""))
-    return said
+        causes.append(f"{cause} {count}" + (f" ({', '.join(words)})" if words else ""))
+    return causes
 
 
 def verdict_words(row: SpeedupRow) -> str:

@@ -113,13 +113,13 @@ def heat(share: PairShare) -> str:
 
 
 def _context(dataset: Dataset, options: ReportOptions, made: tuple[Results, Samples] | None = None) -> dict[str, Any]:
-    found, samples = made or results(dataset, metric=options.metric, selection=options.selection)
-    main, states = found.table2, found.configurations
+    computed, samples = made or results(dataset, metric=options.metric, selection=options.selection)
+    main, states = computed.table2, computed.configurations
     known = checks.expected(dataset, options.selection)
     shown, drawn = _targets(dataset, options)
     pairs = points.points(dataset, samples)
     drawings = figures.plan(dataset, selection=options.selection)
-    csv = {name: table.csv(found.rows(name)) for name, table in records.FLAT.items()}
+    csv = {name: table.csv(computed.rows(name)) for name, table in records.FLAT.items()}
     if sum(map(len, drawings[0].lines.values())) <= figures.MOST_ROWS:
         csv["figures"] = records.csv_text(*figures.data_rows(dataset, drawings[0]))
     sentences = [
@@ -127,19 +127,19 @@ def _context(dataset: Dataset, options: ReportOptions, made: tuple[Results, Samp
         findings.handshake_sentence(states),
         findings.truth_sentence(known),
         *_selection_sentences(dataset, options.selection),
-        campaign.order_sentence(found.order),
+        campaign.order_sentence(computed.order),
         *findings.method_sentences(main),
         *dataset.notes,
     ]
     return {
         **_campaign(dataset),
         **shown,
-        **_client_effects(dataset, samples, found.client_effects),
+        **_client_effects(dataset, samples, computed.client_effects),
         "treatment": findings.treatment_sentence(states, unproven=options.selection.unproven),
-        "forest": plots.forest(main, findings.findings(main, found.dose)),
-        "stopping": campaign.stopping_sentences(found.stopping),
-        "stopping_cells": campaign.stopping_cells(found.stopping),
-        "order_cells": campaign.order_cells(found.order),
+        "forest": plots.forest(main, findings.findings(main, computed.dose)),
+        "stopping": campaign.stopping_sentences(computed.stopping),
+        "stopping_cells": campaign.stopping_cells(computed.stopping),
+        "order_cells": campaign.order_cells(computed.order),
         "sentences": [sentence for sentence in sentences if sentence],
         "data": _shown(pairs.document | {"series": drawn}) | {"csv": csv},
         "points_left_out": pairs.runs_left_out,
@@ -148,11 +148,11 @@ def _context(dataset: Dataset, options: ReportOptions, made: tuple[Results, Samp
         "part_lines": pairs.part_lines,
         "metric": render.METRIC_WORDS[options.metric],
         **_table2(main),
-        "dose": render.dose_cells(found.dose) if found.dose else None,
-        "limiters": render.limiter_cells(found.limiters) if found.limiters else None,
-        "limiter_bars": plots.bars(found.limiters),
+        "dose": render.dose_cells(computed.dose) if computed.dose else None,
+        "limiters": render.limiter_cells(computed.limiters) if computed.limiters else None,
+        "limiter_bars": plots.bars(computed.limiters),
         "table2_more": list(_more_tables(dataset, options, samples)),
-        "table1": render.table1_wide(found.table1),
+        "table1": render.table1_wide(computed.table1),
         "states": render.configuration_cells(states),
         "causes": checks.cause_table(states),
         "truth": checks.expected_matrix(known, dataset.design),

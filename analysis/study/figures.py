@@ -11,7 +11,7 @@ from typing import Any
 from analysis.study.flows import CellRow, Flows
 from core.files.study import Cell, Draw, StudyFigure
 from core.files.study_terms import KNOBS, METRICS
-from core.pictures import COLOURS, GRID, INK, canvas
+from core.pictures import COLOURS, GREY, GRID, INK, canvas
 
 _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
 _DASHES: Sequence[Any] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1)), (0, (1, 3)))
@@ -256,7 +256,7 @@ def _legend(plot: Plot) -> Iterator[Any]:
     for index, hatch in enumerate(plot.levels["hatch"]):
         label = _named(draw_as.hatch, hatch)
         if hatch and draw_as.kind == "bars":
-            look: Any = {"facecolor": "#7f7f7f", "edgecolor": "white", "linewidth": 0}
+            look: Any = {"facecolor": GREY, "edgecolor": "white", "linewidth": 0}
             yield Patch(hatch=_HATCHES[index % len(_HATCHES)], label=label, **look)
         elif hatch:
             dash, marker = _DASHES[index % len(_DASHES)], _MARKERS[index % len(_MARKERS)]

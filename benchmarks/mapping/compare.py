@@ -47,7 +47,7 @@ stream.set_data_interface_option("singlefile", "rib-file", sys.argv[1])
 count = 0
 for record in stream.records():
     for element in record:
-        fields = element.fields  # made anew at each call
+        fields = element.fields  # built at each call
         fields["prefix"], fields["as-path"]
         count += 1
 print(count)

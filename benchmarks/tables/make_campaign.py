@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 from analysis.evidence.rows import downloads_schema
 from core import paper
 from core.domain import Dose, Transport
-from core.files import description, disk, schemas, store
-from core.files.description import DescribedConfiguration, Description
+from core.files import campaign_json, disk, schemas, store
+from core.files.campaign_json import DescribedConfiguration, Description
 
 VANTAGES, DOMAINS = 4, 2_500
 PROVIDERS = ("akamai", "amazon", "cloudflare", "google", "microsoft", "other")
@@ -77,7 +77,7 @@ def make(folder: Path, *, rows: int, seed: int = 1) -> int:
     compared = {one.name for one in known}
     comparisons = tuple(c for c in paper.COMPARISONS if {c.config, c.vs} <= compared)
     folder.mkdir(parents=True, exist_ok=True)
-    description.write(folder, Description(campaign="big", configurations=known, comparisons=comparisons, doses=DOSES))
+    campaign_json.write(folder, Description(campaign="big", configurations=known, comparisons=comparisons, doses=DOSES))
     schema = schemas.with_metadata(downloads_schema(), "downloads")
     written = 0
     with (

@@ -65,7 +65,7 @@ class ClientColumns:
     failure: str | None
     """One of `Failure`; None if the download is ok."""
     failure_code: str | None = None
-    """One of `FailureCode`, the second word on the failure; None: the first says all, or the client does not tell."""
+    """One of `FailureCode`: what exactly happened; None: the cause says all, or the client does not tell."""
     failure_number: int | None = None
     """The number that belongs to it: of a TLS alert, or an error code of HTTP/2, HTTP/3 or QUIC."""
     failure_detail: str | None

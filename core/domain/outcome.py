@@ -59,7 +59,7 @@ class Failure(StrEnum):
 
 
 class FailureCode(StrEnum):
-    """The second word on a failure: what exactly happened. Closed, like `Failure`; `FAILURE_CODES` has which go where.
+    """What exactly happened in a failure. Closed, like `Failure`; `FAILURE_CODES` has which go where.
 
     A client whose library does not tell leaves it out. Those with a number have it in `failure_number`.
     """
@@ -167,7 +167,7 @@ FAILURE_CODES: Mapping[Failure, frozenset[FailureCode]] = {
         | {FailureCode.H3_CODE, FailureCode.QUIC_TRANSPORT, FailureCode.VERSION_NEGOTIATION}
     ),
 }
-"""Failure -> its second words; the others have none."""
+"""Failure -> its failure codes; the others have none."""
 
 
 class VoidReason(StrEnum):

@@ -24,7 +24,7 @@ from core.files.disk import check_room
 from core.files.schemas import build
 
 SCHEMA = 3
-"""Version of the tables and of the records in them. Version 2 lacks the second words on failures; it is read, too."""
+"""Version of the tables and of the records in them. Version 2 lacks the failure codes; it is read, too."""
 
 _READ = (2, SCHEMA)
 

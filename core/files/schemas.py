@@ -34,7 +34,7 @@ SCHEMA_VERSIONS: Mapping[str, int] = {
 """Kind of table -> schema version; 1 for a kind that is not listed, e.g. of a new survey."""
 
 READ_VERSIONS: Mapping[str, frozenset[int]] = {"downloads": frozenset({3})}
-"""Kind -> earlier versions that are read as well: the columns that they lack are empty (3: the second words)."""
+"""Kind -> earlier versions that are read as well: the columns that they lack are empty (3: the failure codes)."""
 
 ROW_TYPES: Mapping[str, type] = {
     "targets": Target,

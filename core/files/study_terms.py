@@ -254,7 +254,7 @@ METRICS: Mapping[str, StudyMetric] = {
         StudyMetric("timeouts", "", "Retransmission timeouts of the sender (TCP_INFO)."),
         StudyMetric("window", "segments", "The sender's congestion window at the end (TCP_INFO)."),
         StudyMetric("segments", "segments", "Segments before the first ACK, as iwprobe counts.", _PROBES),
-        StudyMetric("neighbour_mbit", "Mbit/s", "Rate of the flow beside.", beside="elephant rival"),
+        StudyMetric("neighbour_mbit", "Mbit/s", "Rate of the competing flow.", beside="elephant rival"),
         StudyMetric("voice_p50_ms", "ms", "Median delay of the voice packets.", beside="voice"),
         StudyMetric("voice_p99_ms", "ms", "99th percentile of the delay of the voice packets.", beside="voice"),
         StudyMetric("voice_lost", "packets", "Voice packets that were lost.", beside="voice"),

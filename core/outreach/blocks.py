@@ -169,9 +169,9 @@ class BlockLists:
         return Blocked(before.domains | blocked.domains, before.prefixes | blocked.prefixes)
 
     def _complain(self, path: Path, error: UsageError) -> None:
-        said = f"{error.sentence()}; what was listed stays in force"
-        if self._said.get(path) == said:
+        sentence = f"{error.sentence()}; what was listed stays in force"
+        if self._said.get(path) == sentence:
             return
-        self._said[path] = said
-        self.complaints.append(said)
-        print(f"upshift: {said}", file=sys.stderr)  # noqa: T201 - who opts out cannot wait for the end
+        self._said[path] = sentence
+        self.complaints.append(sentence)
+        print(f"upshift: {sentence}", file=sys.stderr)  # noqa: T201 - who opts out cannot wait for the end

@@ -176,8 +176,8 @@ def become_with_net_raw_only(argv: Sequence[str]) -> None:
     _drop_bounding(but=_NET_RAW)
     _keep_capabilities(_NET_RAW)
     _restrict(_BIND_TCP | _CONNECT_TCP, None, dict.fromkeys([*_SYSTEM, "/etc/passwd", "/etc/group"], _READ | _EXECUTE))
-    if (found := _MACHINES.get(platform.machine())) is not None:
-        architecture, setgroups, *_ = found
+    if (machine := _MACHINES.get(platform.machine())) is not None:
+        architecture, setgroups, *_ = machine
         steps = [(_LOAD, 0, 0, 4), (_EQUAL, 0, 3, architecture), (_LOAD, 0, 0, 0), (_EQUAL, 0, 1, setgroups)]
         _filter([*steps, (_GIVE, 0, 0, _REFUSE), (_GIVE, 0, 0, _ALLOW)])  # refused with error 0
     os.execvp(argv[0], list(argv))  # noqa: S606 - replacing this process is its purpose

@@ -12,8 +12,8 @@ from typing import Any
 from core import paper
 from core.domain import Comparison, Configuration, Target, Transport
 from core.errors import UsageError
+from core.files.campaign_json import Description, fault
 from core.files.config import Strict, build, read_toml
-from core.files.description import Description, fault
 from core.reach import ANYWHERE, IPNetwork, is_everything, parse_prefixes
 from core.sequential import Rule
 from core.untrusted import contact_fault, is_address
@@ -110,8 +110,8 @@ class Campaign:
     published_quirks: tuple[str, ...] = ()
     """Names from `downloader.quirks`, in order of name."""
     stop_when: Rule
-    """When a vantage point stops before the end of its plan. Not part of the plan: the intervals hold at every look, so
-    a finished folder may be continued with a stricter rule."""
+    """When a vantage point stops before the end of its plan. Not part of the plan: the intervals are valid at every
+    look, so a finished folder may be continued with a stricter rule."""
     budgets: Budgets = field(default_factory=Budgets)
     block_lists: tuple[str, ...] = ()
     """Files of domains and prefixes that are not contacted, relative to the campaign file. Like the next two a matter

@@ -15,8 +15,8 @@ from typing import Any
 from core import paper
 from core.domain import Comparison, Configuration, Role, RouteAttribute, Setting, Sysctl, Transport
 from core.errors import UsageError, use_one_of
+from core.files.campaign_json import DescribedConfiguration, check, fault
 from core.files.config import Strict, build
-from core.files.description import DescribedConfiguration, check, fault
 from downloader import clients, factors, presets, quirks
 from downloader.client import Client
 from downloader.presets import Preset
@@ -300,7 +300,7 @@ def read_comparisons(
     without them, `default_comparisons`.
 
     Raises:
-        UsageError: a wrong field, an unknown configuration, or an invalid comparison (`description.check`).
+        UsageError: a wrong field, an unknown configuration, or an invalid comparison (`campaign_json.check`).
     """
     entries = document.get("comparisons")
     preset = _preset(document, where)

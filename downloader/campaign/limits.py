@@ -30,7 +30,7 @@ class Budgets:
     campaign: int = 500_000_000_000
 
 
-class Captures(StrEnum):
+class KeptCaptures(StrEnum):
     """Which captures are kept once their KPIs and proof are in the journal."""
 
     ALL = "all"
@@ -45,7 +45,7 @@ class Captures(StrEnum):
 class Disk:
     """What a campaign's folder may use of this host's disk."""
 
-    captures: Captures = Captures.ALL
+    captures: KeptCaptures = KeptCaptures.ALL
     sample: float = 0.01
     """Share of runs whose captures are kept with `sample`."""
     limit: int = 20_000_000_000
@@ -75,12 +75,12 @@ def read_disk(value: object, where: str) -> Disk:
         if name in entries
     }
     if "captures" in entries:
-        if entries["captures"] not in tuple(Captures):
-            known = ", ".join(Captures)
+        if entries["captures"] not in tuple(KeptCaptures):
+            known = ", ".join(KeptCaptures)
             raise UsageError(
                 f"{entries['captures']!r} is unknown", where=f"{where}.captures", remedy=f"use one of {known}"
             )
-        changed["captures"] = Captures(str(entries["captures"]))
+        changed["captures"] = KeptCaptures(str(entries["captures"]))
     if "sample" in entries:
         share = entries["sample"]
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:

@@ -86,7 +86,7 @@ class Resolution:
     dns_s: float | None
     error: str | None
     code: FailureCode | None = None
-    """The second word on `dns_error`."""
+    """The failure code of `dns_error`."""
     crashed: bool = False
     """Our own program failed: that says nothing of the name."""
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from core.domain.download import Counts, total
 from core.errors import FREE_SPACE, PlaceError, UsageError
-from core.files import description
+from core.files import campaign_json
 from core.system import signals
 from core.system.place import Place
 from downloader.campaign.campaign import Campaign
@@ -130,7 +130,7 @@ def run_campaign(session: Session, places: Mapping[str, Place]) -> RunSummary:
     try:
         environments = _open_journals(session, runs, earlier, places, journals)
         # Written each time: comparisons may have been added to a finished campaign.
-        description.write(out, plan.campaign.for_analysis(plan.without_http3))
+        campaign_json.write(out, plan.campaign.for_analysis(plan.without_http3))
         reporter.begin(
             plan_sha256=plan.digest,
             versions=_versions(plan.campaign),

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from core.errors import PlaceError, UsageError
-from core.files import description, disk
+from core.files import campaign_json, disk
 from core.files.config import parse_json, read_bytes
 from core.files.disk import free_bytes, take_lock
 from core.files.journal import FILE_NAME, JournalReader, open_journals
@@ -188,7 +188,7 @@ def _captures(folder: Path, journal: JournalReader, known: Mapping[str, Copied])
 
 def _small_files(folder: Path, vantage_points: list[str]) -> list[Path]:
     """Copies what is small; the status belongs to the vantage point, as a collected folder has many."""
-    copies = {name: name for name in (description.FILE_NAME, *description.BESIDE)}
+    copies = {name: name for name in (campaign_json.FILE_NAME, *campaign_json.BESIDE)}
     if len(vantage_points) == 1:
         copies[STATUS] = f"vantage/{vantage_points[0]}/{STATUS}"
     made = []

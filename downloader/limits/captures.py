@@ -17,7 +17,7 @@ import zstandard
 from core.domain import Download
 from core.files.journal import CaptureFindings
 from downloader.campaign.campaign import Campaign
-from downloader.campaign.limits import Captures
+from downloader.campaign.limits import KeptCaptures
 
 LEVEL = 3
 SUFFIX = ".zst"
@@ -157,14 +157,14 @@ class CaptureStore:
 
     def _keeps(self, run: int, *, clean: bool) -> bool:
         disk = self._campaign.disk
-        match disk.captures if self._inspect is not None else Captures.ALL:
-            case Captures.ALL:
+        match disk.captures if self._inspect is not None else KeptCaptures.ALL:
+            case KeptCaptures.ALL:
                 return True
-            case Captures.FAILURES:
+            case KeptCaptures.FAILURES:
                 return not clean
-            case Captures.SAMPLE:
+            case KeptCaptures.SAMPLE:
                 return random.Random(f"{self._campaign.seed}/{self._vantage}/{run}/capture").random() < disk.sample
-            case Captures.NONE:
+            case KeptCaptures.NONE:
                 return False
 
     def tidy(self, capture: Settled | None) -> None:

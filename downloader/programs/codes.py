@@ -15,10 +15,10 @@ from core.domain import Failure, FailureCode
 from core.outreach.sockets import IP_RECVERR, IPV6_RECVERR
 
 Coded = tuple[FailureCode | None, int | None]
-"""The second word and its number."""
+"""The failure code and its number."""
 
 Ending = tuple[Failure, str, FailureCode | None, int | None]
-"""Cause, detail, second word and its number."""
+"""Cause, detail, failure code and its number."""
 
 _NO_ROUTE = frozenset(
     {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
@@ -102,9 +102,9 @@ def of_ssl_error(error: ssl.SSLError) -> Coded:
     return of_tls(error.reason)
 
 
-def of_message(said: str) -> FailureCode:
+def of_message(message: str) -> FailureCode:
     """The word for an HTTP message that a library refuses, by what it says of it."""
-    text = said.lower()
+    text = message.lower()
     if "content-length" in text:
         return FailureCode.BAD_LENGTH
     return FailureCode.UPGRADE if ":status" in text and re.search(r"\b101\b", text) else FailureCode.HTTP_SYNTAX

@@ -231,9 +231,9 @@ class Document:
     def fail(
         self, failure: Failure, detail: str | None = None, code: FailureCode | None = None, number: int | None = None
     ) -> None:
-        """Sets the outcome to failed, with this cause, its second word and that word's number.
+        """Sets the outcome to failed, with this cause, its failure code and that code's number.
 
-        The second word on a time-out and a reset is how far it got, which the caller sees (`downloader.client`).
+        The failure code of a time-out and a reset is how far it got, which the caller sees (`downloader.client`).
         """
         self.end(Outcome.FAILED, failure, detail, code, number)
 

@@ -328,8 +328,8 @@ class _Download:
             return document.end(Outcome.CENSORED, Failure.STALLED, "idle timeout: the peer fell silent")
         detail = f"libcurl {code}: {text}"
         icmp = None if self._socket is None or connected else codes.heard(self._socket)
-        said = " ".join((text, *self._said[-_LAST_SENTENCES:]))
-        sending = _ERRNO.search(said)
+        messages = " ".join((text, *self._said[-_LAST_SENTENCES:]))
+        sending = _ERRNO.search(messages)
         if number := self._easy.getinfo(pycurl.OS_ERRNO) or (int(sending[1]) if sending and not connected else 0):
             over_tcp = not self.over_udp
             ending = codes.of_os_error(OSError(number, text), icmp, connected=connected, over_tcp=over_tcp)
@@ -338,7 +338,7 @@ class _Download:
         if icmp is not None and (word := codes.of_network(None, icmp, over_tcp=False)) is not None:
             refused = word is FailureCode.ICMP_PORT
             return document.fail(Failure.CONNECTION_REFUSED if refused else Failure.NETWORK_UNREACHABLE, detail, word)
-        known = (failure for words, failure in _SENTENCES.items() if words in said)
+        known = (failure for words, failure in _SENTENCES.items() if words in messages)
         # A port that closes after the handshake refuses nothing any more.
         by_sentence = next((one for one in known if not (connected and one is Failure.CONNECTION_REFUSED)), None)
         failure = by_sentence or _CODES.get(code, Failure.UNKNOWN)
@@ -346,24 +346,24 @@ class _Download:
             failure = Failure.TLS_ERROR  # a record that is none, or an alert, after the handshake
         if failure is Failure.TLS_CERTIFICATE and self.over_udp:  # libcurl's code for whatever fails in TLS's handshake
             judged = self._easy.getinfo(pycurl.SSL_VERIFYRESULT) not in _NO_VERDICT
-            if not judged and _WRONG_NAME.search(said) is None:
+            if not judged and _WRONG_NAME.search(messages) is None:
                 return document.fail(Failure.TLS_ERROR, detail, FailureCode.ALERT)
-        return document.fail(failure, detail, *self._second_word(failure, code, said))
+        return document.fail(failure, detail, *self._second_word(failure, code, messages))
 
-    def _second_word(self, failure: Failure, code: int, said: str) -> codes.Coded:
+    def _second_word(self, failure: Failure, code: int, messages: str) -> codes.Coded:
         """What libcurl's code and sentences add to the cause."""
         if failure is Failure.TLS_CERTIFICATE:
             rejected = self._easy.getinfo(pycurl.SSL_VERIFYRESULT)
             # libcurl itself compares the names, before it takes over OpenSSL's verdict.
             return (FailureCode.WRONG_NAME if rejected in _NO_VERDICT else codes.of_verification(rejected)), None
-        if failure is Failure.TLS_ERROR and (found := _TLS_CODE.search(said)) is not None:
-            return codes.of_tls_number(int(found[1], 16) & 0x7FFFFF)
+        if failure is Failure.TLS_ERROR and (match := _TLS_CODE.search(messages)) is not None:
+            return codes.of_tls_number(int(match[1], 16) & 0x7FFFFF)
         if failure is not Failure.PROTOCOL_ERROR or self.over_udp:
             return None, None
-        if code in (16, 92) and _BAD_FIELD not in said:
-            number = _H2_CODE.search(said)
+        if code in (16, 92) and _BAD_FIELD not in messages:
+            number = _H2_CODE.search(messages)
             return FailureCode.H2_CODE, int(number[1]) if number else None
-        return codes.of_message(said), None
+        return codes.of_message(messages), None
 
     def _finish(self) -> None:
         """Queries the kernel, closes, and waits for the server's FIN."""

@@ -205,8 +205,8 @@ class LoadClient:
             if self._elephant:
                 spent_ns = time.monotonic_ns() - self._began_ns
                 answer["neighbour_mbit"] = (self._elephant.received - had) * 8e3 / spent_ns
-            told = self._sender_info(senders)
-            return {**answer, "flights": mine.flights, "waited_s": waited, "connections": told}
+            connections = self._sender_info(senders)
+            return {**answer, "flights": mine.flights, "waited_s": waited, "connections": connections}
         finally:
             for connection in (connection for load in both for connection in load.connections):
                 if connection.info is None:

@@ -68,7 +68,7 @@ def _unheard(error: Exception | None) -> bool:
         case dns.resolver.NoResolverConfiguration():
             return True
         case dns.resolver.NoNameservers() | dns.resolver.LifetimeTimeout():
-            return all(isinstance(said, OSError | dns.exception.Timeout) for *_, said, _ in error.kwargs["errors"])
+            return all(isinstance(answer, OSError | dns.exception.Timeout) for *_, answer, _ in error.kwargs["errors"])
     return False
 
 

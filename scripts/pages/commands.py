@@ -25,6 +25,8 @@ def cell(text: str) -> str:
     return "".join(part if part.startswith("`") else part.replace("<", "&lt;") for part in parts)
 
 
+ROOT = Path(cli.__file__).parents[1]
+
 STAGES = ("analysis", "cdn_mapping", "crawler", "downloader", "survey", "upshift", "vantage")
 
 HEAD = """# Commands
@@ -40,8 +42,8 @@ where, and how to fix it); 75 a fault of this host, so the same command may succ
 def text(_: Path) -> str:
     commands = list(all_commands())
     contents = "".join(f"- [`{name}`](#{name.replace(' ', '-')}): {cell(summary(c))}\n" for name, c in commands)
-    modules = "\nWhere each command is in the code (`upshift/cli.py` has this table):\n\n" + table(
-        ("command", "module", "what it imports of ours"), map_of_modules()
+    modules = "\nWhere each command is in the code:\n\n" + table(
+        ("commands", "module", "what it imports of ours"), map_of_modules(commands)
     )
     return f"{HEAD}\n{contents}{modules}" + "".join(section(name, command) for name, command in commands)
 
@@ -52,14 +54,31 @@ def all_commands() -> Iterator[tuple[str, Any]]:
         yield from members(f"upshift {name}", cli.load(name))
 
 
-def map_of_modules() -> Iterator[tuple[str, str, str]]:
-    """Each command with the file that has it, and the packages that this file imports, now or when it is called."""
-    for name, (target, _) in cli.COMMANDS.items():
-        file = f"upshift/commands/{target.partition(':')[0]}.py"
-        tree = ast.parse((Path(cli.__file__).parents[1] / file).read_text(encoding="utf-8"))
-        imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
-        parts = {".".join(module.split(".")[:2]) for module in imported if module.split(".")[0] in STAGES}
-        yield f"`upshift {name}`", f"`{file}`", ", ".join(f"`{part}`" for part in sorted(parts))
+def map_of_modules(commands: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    """Each file that has commands, with these, and the modules that the file imports, now or when one is called."""
+    by_file: dict[Path, list[str]] = {}
+    for name, command in commands:
+        by_file.setdefault(Path(inspect.unwrap(command.callback).__code__.co_filename), []).append(name)
+    for file, names in by_file.items():
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        imported = {
+            name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in STAGES
+            for name in modules_of(node)
+        }
+        yield (
+            ", ".join(f"`{name}`" for name in names),
+            f"`{file.relative_to(ROOT)}`",
+            ", ".join(f"`{module}`" for module in sorted(imported)),
+        )
+
+
+def modules_of(imported: ast.ImportFrom) -> Iterator[str]:
+    """The modules of `from A import B`: A.B where that is one, else A."""
+    for alias in imported.names:
+        name = f"{imported.module}.{alias.name}"
+        yield name if (ROOT / name.replace(".", "/")).with_suffix(".py").exists() else str(imported.module)
 
 
 def members(name: str, command: Any) -> Iterator[tuple[str, Any]]:

@@ -43,7 +43,7 @@ from core.domain import (
     VoidReason,
 )
 from core.files import schemas
-from core.files.description import DescribedConfiguration, Description
+from core.files.campaign_json import DescribedConfiguration, Description
 from scripts.pages.commands import table
 from scripts.pages.meanings import (
     CONNECTION_MEANINGS,

@@ -11,9 +11,9 @@ from core.errors import PlaceError, UsageError
 from core.system.process import require_ours
 from survey.access import NotAskedError
 from survey.iw.record import IwRecord
+from survey.iw.request import Request
 from survey.iw.sources import read_names
 from survey.iw.visit import IwVisitor
-from survey.iw.wanted import Wanted
 from survey.iw.wire import MOST_ARRIVALS, ProbeReply, ProbeRequest, Scheme, decode, encode, reply_bytes
 from survey.programs import ProberPool, ProberProgram
 from survey.subjects import Subject
@@ -107,7 +107,7 @@ def parse_controls(texts: Sequence[str]) -> list[Control]:
     for text in texts:
         url, _, segments = text.rpartition("=")
         try:
-            wanted = Wanted.of(url)
+            wanted = Request.of(url)
         except ValueError:
             wanted = None
         if wanted is None or not (segments.isascii() and segments.isdecimal() and 1 <= int(segments) <= 4_096):

@@ -25,7 +25,7 @@ from core.files.config import read_text
 from core.outreach.lists import NAMED_FAULTS, RowFault, domain_of, in_shard
 from core.reach import IPNetwork, check_public, environment_prefixes
 from core.untrusted import url_fault
-from survey.iw.wanted import Wanted
+from survey.iw.request import Request
 from survey.subjects import Source, Subject
 
 COLUMNS = ("url", "mime_type", "size_bytes")
@@ -87,7 +87,7 @@ class Archive(Source):
         if fault is None:
             try:
                 domain = domain_of(url)
-                Wanted.of(url)
+                Request.of(url)
             except ValueError as error:
                 fault = str(error)
         if fault is None and not (size.isascii() and size.isdecimal() and len(size) < 16):

@@ -14,9 +14,9 @@ from urllib.parse import urljoin
 from survey.access import Access, NotAskedError
 from survey.iw.pacing import UNPACED_SEGMENTS, Flight, Pace, judge
 from survey.iw.record import IwRecord, arrivals_text, windows_text
+from survey.iw.request import PORTS, Request
 from survey.iw.sources import CdnNames
 from survey.iw.votes import BOUNDS, MERGED, ProbeResult, Vote, bounded, decide, fit, is_within_rfc6928
-from survey.iw.wanted import PORTS, Wanted
 from survey.iw.wire import COOKIE_BYTES, Note, ProbeReply, ProbeRequest, ProbeVerdict, Scheme
 from survey.programs import Turn
 from survey.subjects import Subject
@@ -35,7 +35,7 @@ class ObjectCandidates:
         is_listed: whether the list names this object; then no other one is tried.
     """
 
-    def __init__(self, first: Wanted, *, is_listed: bool) -> None:
+    def __init__(self, first: Request, *, is_listed: bool) -> None:
         self.wanted = first
         self._steps = [] if is_listed else ["redirect", "long"]
 
@@ -57,7 +57,7 @@ class ObjectCandidates:
         return False
 
 
-def redirect(wanted: Wanted, reply: ProbeReply) -> Wanted | None:
+def redirect(wanted: Request, reply: ProbeReply) -> Request | None:
     """Where a redirect within the domain leads, with its cookie; None if there is none.
 
     Another scheme or port would be another server, and is not followed.
@@ -65,7 +65,7 @@ def redirect(wanted: Wanted, reply: ProbeReply) -> Wanted | None:
     if not (300 <= reply.http_status < 400 and reply.location):
         return None
     try:
-        target = Wanted.of(urljoin(wanted.url, reply.location))
+        target = Request.of(urljoin(wanted.url, reply.location))
     except ValueError:
         return None
     cookie = reply.set_cookie if len(reply.set_cookie) <= COOKIE_BYTES and reply.set_cookie.isascii() else ""
@@ -157,13 +157,13 @@ class IwVisitor:
             await session.pace(candidates.wanted, votes[PACING_MSS].segments or 0)
         return record
 
-    def _wanted(self, subject: Subject) -> Wanted:
+    def _wanted(self, subject: Subject) -> Request:
         if subject.url is not None:
             try:
-                return Wanted.of(subject.url)
+                return Request.of(subject.url)
             except ValueError as error:
                 raise NotAskedError(URL_REFUSED, str(error)) from None
-        return Wanted(scheme=self.scheme, host=subject.domain, port=PORTS[self.scheme], path=self.path)
+        return Request(scheme=self.scheme, host=subject.domain, port=PORTS[self.scheme], path=self.path)
 
     def _note(self, record: IwRecord, votes: dict[int, Vote]) -> None:
         record.windows = windows_text(votes)
@@ -189,7 +189,7 @@ class _Session:
     record: IwRecord
     address: str
 
-    async def probe(self, wanted: Wanted, mss: int, *, ack_delay_ms: int = 0) -> ProbeReply:
+    async def probe(self, wanted: Request, mss: int, *, ack_delay_ms: int = 0) -> ProbeReply:
         """One probe; notes in the record what any probe tells."""
         visitor, record = self.visitor, self.record
         request = ProbeRequest(
@@ -245,7 +245,7 @@ class _Session:
             )
         return vote
 
-    async def pace(self, wanted: Wanted, segments: int) -> None:
+    async def pace(self, wanted: Request, segments: int) -> None:
         """Judges the pacing of a window, and keeps the arrivals of one flight without delay."""
         delays = (0,) if segments <= UNPACED_SEGMENTS else PACING_DELAYS_MS
         wanted_flights = 1 if segments <= UNPACED_SEGMENTS else PACING_ROUNDS * len(PACING_DELAYS_MS)

@@ -180,8 +180,8 @@ class QuicVisitor:
         answer = NegotiationAnswer(kind=NegotiationKind.SILENT, probes=0)
         for _ in range(self.probes):
             async with self._turn(names, address):
-                found = await self.negotiator.ask(address, port, timeout_s=self.timeout_s)
-            answer = replace(found, probes=answer.probes + found.probes)
+                latest = await self.negotiator.ask(address, port, timeout_s=self.timeout_s)
+            answer = replace(latest, probes=answer.probes + latest.probes)
             if answer.kind is not NegotiationKind.SILENT:
                 break
         if not (self.unpadded and answer.kind is NegotiationKind.VERSIONS):

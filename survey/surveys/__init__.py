@@ -117,7 +117,7 @@ def _refused(record: Record, error: NotAskedError) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Results:
+class ResultKind:
     """One kind of results, of which `upshift survey figures` makes figures."""
 
     name: str
@@ -135,7 +135,7 @@ class Results:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey(Results):
+class Survey(ResultKind):
     """One kind of survey. `name` is that of the command, `upshift survey NAME`; its files are `survey_NAME`."""
 
     help: str

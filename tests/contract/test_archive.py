@@ -30,7 +30,7 @@ from upshift.cli import app
 REPOSITORY = Path(__file__).resolve().parents[2]
 CREDITS = ("--licence", "CC-BY-4.0", "--author", "Carberry, Josiah <0000-0002-1825-0097>")
 RESULTS = 20
-"""Files that are made anew: 3 of the inspection, 13 tables, 3 figures twice, 1 report (see `reproduced`)."""
+"""Files that are rebuilt: 3 of the inspection, 13 tables, 3 figures twice, 1 report (see `reproduced`)."""
 
 
 def run(*arguments: object) -> Result:

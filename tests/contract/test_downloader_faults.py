@@ -40,7 +40,7 @@ class Row:
     """HTTP versions that know the fault."""
     code: FailureCode | None = None
     number: int | None = None
-    """The second word and its number, the same for all clients."""
+    """The failure code and its number, the same for all clients."""
     codes: Mapping[str, tuple[FailureCode, int | None]] = field(default_factory=dict)
     """HTTP version -> both, where the fault is another one there."""
     hidden_as: Failure | None = None
@@ -51,7 +51,7 @@ class Row:
         return self.hidden_as or self.failure
 
     def second(self, client: Client) -> tuple[FailureCode | None, int | None]:
-        """The second word that the client should say."""
+        """The failure code that the client should say."""
         return self.codes.get(client.http or "", (self.code, self.number))
 
     def is_for(self, client: Client) -> bool:
@@ -298,7 +298,7 @@ OTHERWISE: Mapping[tuple[str, str], tuple[FailureCode | None, int | None, str]] 
     ("aioquic", "no-field"): (FailureCode.H3_CODE, QPACK_DECOMPRESSION_FAILED, "pylsqpack takes no empty section"),
     ("quinn", "self_signed"): (FailureCode.UNKNOWN_CA, None, "rustls knows only that no trusted authority issued it"),
 }
-"""(client, row) -> what it says in place of the row's second word, and why."""
+"""(client, row) -> what it says in place of the row's failure code, and why."""
 
 
 UNNOTICED = {

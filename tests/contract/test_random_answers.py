@@ -40,7 +40,7 @@ SILENCE_S, BUDGET_S = 0.4, 3.0
 at once; a busy host may take long for the handshake before it."""
 
 UNTOLD = {("curl-h3", Failure.PROTOCOL_ERROR)}
-"""No second word, as libcurl does not tell it: `OTHERWISE` in test_downloader_faults.py."""
+"""No failure code, as libcurl does not tell it: `OTHERWISE` in test_downloader_faults.py."""
 
 AT_ONCE = (16, 4, 2)
 """Downloads at once: the first of these that makes a hundred rounds, else the last. A Python client needs an

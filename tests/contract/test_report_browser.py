@@ -15,7 +15,7 @@ from analysis.measures import dataset
 from analysis.measures.rows import PairShare
 from analysis.report import render, report
 from core.domain import Transport
-from core.files import description
+from core.files import campaign_json
 from tests.browser import Browser, Visit
 from tests.cells import cells
 from tests.contract.test_analysis_report import HOSTILE, hostile_campaign
@@ -58,12 +58,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     downloads, lab = realistic(domains=12)
     downloads[10] = dataclasses.replace(downloads[10], outcome="failed", failure="connect_timeout", last_byte_s=None)
     folder = write_campaign(tmp_path_factory.mktemp("campaign"), downloads, lab=lab)
-    described = description.read(folder)  # as `upshift run` writes it, so that Table 2 has its column *differs in*
+    described = campaign_json.read(folder)  # as `upshift run` writes it, so that Table 2 has its column *differs in*
     configurations = tuple(
         dataclasses.replace(one, family=one.client, http="3" if one.transport is Transport.QUIC else "1.1")
         for one in described.configurations
     )
-    description.write(folder, dataclasses.replace(described, configurations=configurations))
+    campaign_json.write(folder, dataclasses.replace(described, configurations=configurations))
     api.make_tables(dataset.load([folder])).write(folder / "tables")
     return page_of(folder)
 

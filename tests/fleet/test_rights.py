@@ -16,7 +16,7 @@ import yaml
 from tests.fleet.cloud import Cloud
 from tests.fleet.fleet import NAME, REPOSITORY, Fleet
 from tests.fleet.host import Host
-from vantage.host import walls
+from vantage.host import syscall_filter
 
 pytestmark = [pytest.mark.fleet, pytest.mark.soak, pytest.mark.timeout(1200)]
 
@@ -101,10 +101,10 @@ def got(results: dict[str, str]) -> dict[str, str]:
 
 def check_no_way_to_root(host: Host) -> None:
     """On a bare host, which gets what the role leaves; some ways are open without the walls."""
-    host.root.joinpath("opt/walls.py").write_text(Path(walls.__file__).read_text())
+    host.root.joinpath("opt/syscall_filter.py").write_text(Path(syscall_filter.__file__).read_text())
     host.root.joinpath("etc/systemd/system/upshift-campaign@.service").write_text(unit())
     host.sh(BARE)
-    results = attacked(host, "/usr/bin/python3 /opt/walls.py")
+    results = attacked(host, "/usr/bin/python3 /opt/syscall_filter.py")
     assert set(got(results)) == NEEDS and len(results) > 50, results
 
     rights = "CAP_NET_ADMIN CAP_SYS_ADMIN CAP_NET_RAW CAP_SYS_PTRACE CAP_KILL"
@@ -129,7 +129,7 @@ def test_a_provisioned_host_gives_its_user_nothing_more(cloud: Cloud, built: Pat
     fleet.wait(lambda: min(fleet.recorded().values()) > 0, seconds=300, what="no downloads")
     known = yaml.safe_load((ROLE / "vars/main.yml").read_text())
     for host in fleet.hosts.values():
-        attacks = attacked(host, known["vantage_walls"])
+        attacks = attacked(host, known["vantage_syscall_filter"])
         assert set(got(attacks)) == NEEDS and len(attacks) > 50, attacks
         own = host.sh("find /etc/upshift /opt/upshift /var/lib/upshift -maxdepth 2 -user upshift").split()
         ceilings = "/var/lib/upshift/.state/upshift"  # of a doctor that has calibrated

@@ -23,7 +23,7 @@ import trustme
 
 from core.domain import Download, Failure, Outcome
 from core.errors import UsageError
-from core.files import description
+from core.files import campaign_json
 from core.files.journal import environment, open_journals
 from core.system import process
 from core.system.confine import landlock_version, user_of
@@ -329,17 +329,17 @@ def test_comparisons_may_be_added_to_a_finished_campaign(world: World, finished:
     targets = world.targets("a.example")
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     downloads = recorded(tmp_path)
-    before = description.read(tmp_path)
+    before = campaign_json.read(tmp_path)
     assert before is not None and before == campaign().for_analysis()
     assert [one.name for one in before.configurations] == ["warmup", "warmup-quic", "BL", "WS", "aioquic", "quiche"]
     more = campaign(comparisons=[{"config": "quiche", "vs": "WS", "name": "wide"}])
     assert run(world, more, targets, tmp_path).complete
-    after = description.read(tmp_path)
+    after = campaign_json.read(tmp_path)
     assert after is not None and [row.name for row in after.comparisons] == ["wide"]
     assert recorded(tmp_path) == downloads
     with pytest.raises(UsageError, match=r"another plan; changed since: seed \(1, now 9\)"):
         run(world, campaign(seed=9, comparisons=[]), targets, tmp_path)
-    assert description.read(tmp_path) == after, "another plan leaves the folder as it is"
+    assert campaign_json.read(tmp_path) == after, "another plan leaves the folder as it is"
     longer = run(world, campaign(iterations=2), targets, tmp_path)
     assert (longer.complete, longer.recorded) == (True, 2 * len(downloads)), "more iterations extend it"
     assert recorded(tmp_path)[: len(downloads)] == downloads

@@ -17,8 +17,8 @@ from analysis.measures.folders import Design
 from analysis.measures.reader import COLUMNS, Reader
 from core import paper
 from core.domain import Comparison, Dose, Download, Superseded, Transport, VoidReason
-from core.files import description, disk, schemas, store
-from core.files.description import DescribedConfiguration, Description
+from core.files import campaign_json, disk, schemas, store
+from core.files.campaign_json import DescribedConfiguration, Description
 
 LEVELS: dict[str, dict[str, str]] = {
     "warmup": {"ecn": "off", "sack": "off", "window_scaling": "off"},
@@ -219,7 +219,7 @@ def write_campaign(
     described = dataclasses.replace(of_downloads(rows), doses=doses or {})
     if comparisons is not None:
         described = dataclasses.replace(described, comparisons=tuple(comparisons))
-    description.write(folder, described)
+    campaign_json.write(folder, described)
     if superseded:
         write_superseded(folder / "superseded.parquet", superseded)
     return folder

@@ -255,7 +255,7 @@ def causes(downloads: Iterable[Download]) -> dict[str, int]:
 
 
 def codes(downloads: Iterable[Download]) -> dict[str, int]:
-    """Cause and second word -> downloads that have both, the most frequent first."""
+    """Cause and failure code -> downloads that have both, the most frequent first."""
     found = Counter(f"{d.failure}: {d.failure_code}" for d in downloads if None not in (d.failure, d.failure_code))
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 

@@ -25,7 +25,7 @@ from analysis.measures.selection import Selection, identity
 from analysis.report import checks, figures, findings, render, report
 from core.domain import Comparison, Download, Role
 from core.errors import UsageError
-from core.files import description, store
+from core.files import campaign_json, store
 from tests.terminals import on_terminal
 from tests.unit.analysis_factory import (
     LEVELS,
@@ -233,8 +233,10 @@ def test_what_was_not_planned_over_quic_is_told_and_fails_nothing(tmp_path: Path
         if one.domain != downloads[0].domain
     ]
     folder = write_campaign(tmp_path / "c", [*downloads, *over_quic], comparisons=declared)
-    described = dataclasses.replace(description.read(folder), without_http3=(downloads[0].domain, "elsewhere.example"))
-    description.write(folder, described)
+    described = dataclasses.replace(
+        campaign_json.read(folder), without_http3=(downloads[0].domain, "elsewhere.example")
+    )
+    campaign_json.write(folder, described)
     data = dataset.load([folder])
     rows = tables.table2(data)
     assert [row.n for row in rows] == [11, 11]
@@ -249,8 +251,8 @@ def test_a_domain_that_another_folder_measured_over_quic_is_not_told(tmp_path: P
     over_quic = two_configurations(BL=1.0, quiche=1.0)
     over_tcp = [dataclasses.replace(one, vantage="SFO") for one in over_quic if one.configuration == "BL"]
     folders = [write_campaign(tmp_path / "a", over_tcp), write_campaign(tmp_path / "b", over_quic)]
-    described = dataclasses.replace(description.read(folders[0]), without_http3=(over_quic[0].domain,))
-    description.write(folders[0], described)
+    described = dataclasses.replace(campaign_json.read(folders[0]), without_http3=(over_quic[0].domain,))
+    campaign_json.write(folders[0], described)
     assert any(note.startswith("Not planned over QUIC: 1 of 12") for note in dataset.load(folders[:1]).notes)
     assert not any(note.startswith("Not planned over QUIC") for note in dataset.load(folders).notes)
 
@@ -270,7 +272,7 @@ def test_downloads_that_are_made_anew_meanwhile_are_not_mixed_with_those_that_we
         lambda: next(data.kpi_numbers("goodput")),
         lambda: costs.samples(data, metric=Metric.THROUGHPUT),
     ):
-        with pytest.raises(UsageError, match=r"downloads\.parquet: it was made anew meanwhile; run the same command"):
+        with pytest.raises(UsageError, match=r"downloads\.parquet: it was rebuilt meanwhile; run the same command"):
             read()
     assert len(dataset.load([folder]).texts("outcome")) == len(downloads) + 1
 

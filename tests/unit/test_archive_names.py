@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core.errors import UsageError
-from core.files import description, store
+from core.files import campaign_json, store
 from tests.unit.analysis_factory import make_download, make_superseded, write_campaign
 from upshift.archive_names import refuse_names, replace_names
 
@@ -46,11 +46,11 @@ def test_names_without_rows_and_addresses_in_text_are_replaced(tmp_path: Path) -
     environment = {"said": list(TEXTS), "at": "12:30:00 of 6.1.0-3", "client_ceilings": ceilings}
     rows: dict[str, Any] = {"environment": environment, "superseded": [make_superseded()]}
     folder = write_campaign(tmp_path / "c", [make_download()], **rows)
-    described = description.read(folder)
-    description.write(folder, dataclasses.replace(described, without_http3=("no-row.example", "www.a.example")))
+    described = campaign_json.read(folder)
+    campaign_json.write(folder, dataclasses.replace(described, without_http3=("no-row.example", "www.a.example")))
     names = replace_names(folder, KEY)
     assert {"no-row.example", "www.a.example"} <= names
-    written = description.read(folder).without_http3
+    written = campaign_json.read(folder).without_http3
     assert len(written) == 2 and all(name.endswith(".invalid") for name in written)
     environment = json.loads((folder / "environment.json").read_text())
     left = [text for text, address in zip(environment["said"], TEXTS.values(), strict=True) if address in text]

@@ -16,7 +16,7 @@ from core.domain.download import Counts
 from core.errors import PlaceError
 from core.files.journal import environment
 from downloader.campaign.plan import PlannedRun
-from downloader.control import host
+from downloader.control import running
 from downloader.control.reporter import Reporter
 from downloader.control.status import read_status
 from downloader.execution.journal import Journal
@@ -27,9 +27,9 @@ from upshift.commands.fleet_hosts import beside
 CAMPAIGN = """
 import sys
 from pathlib import Path
-from downloader.control import host
-host._KIND = sys.argv[4]
-with host.announced(sys.argv[1], Path(sys.argv[2]), force=sys.argv[3] == "force"):
+from downloader.control import running
+running._KIND = sys.argv[4]
+with running.announced(sys.argv[1], Path(sys.argv[2]), force=sys.argv[3] == "force"):
     print("runs", flush=True)
     sys.stdin.readline()
 """
@@ -41,7 +41,7 @@ def first(
 ) -> Iterator[tuple[subprocess.Popen[str], bool]]:
     """A campaign of another process, and whether it was forced."""
     kind = f"upshift-{os.getpid()}"  # so that campaigns of others do not count
-    monkeypatch.setattr(host, "_KIND", kind)
+    monkeypatch.setattr(running, "_KIND", kind)
     argv = [sys.executable, "-c", CAMPAIGN, "wéek/1", "/var/lib/upshift/wéek 1/results", request.param, kind]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout and process.stdout.readline() == "runs\n"
@@ -49,9 +49,9 @@ def first(
         process.kill()
 
 
-def mine() -> list[host.RunningCampaign]:
+def mine() -> list[running.RunningCampaign]:
     """Those of this test: other tests run beside it."""
-    return [other for other in host.others() if other.name == "wéek/1"]
+    return [other for other in running.others() if other.name == "wéek/1"]
 
 
 def test_the_second_is_refused_with_the_name_of_the_first(
@@ -60,15 +60,15 @@ def test_the_second_is_refused_with_the_name_of_the_first(
     process, forced = first
     assert [other.force for other in mine()] == [forced]
     if forced:
-        with host.announced("second", tmp_path, force=False):
+        with running.announced("second", tmp_path, force=False):
             pass
     else:
         with (
             pytest.raises(PlaceError, match="the campaign wéek/1 runs on this host"),
-            host.announced("second", tmp_path, force=False),
+            running.announced("second", tmp_path, force=False),
         ):
             pass
-    with host.announced("second", tmp_path, force=True):
+    with running.announced("second", tmp_path, force=True):
         assert len(mine()) == 1
     document = {"campaigns": [{"name": other.name, "folder": other.folder} for other in mine()]}
     assert beside(document, "week") == ["wéek/1"] and beside(document, "wéek 1") == []
@@ -83,22 +83,22 @@ def test_a_hosts_own_campaign_is_not_another_however_long_its_name(
     monkeypatch: pytest.MonkeyPatch, name: str, root: str
 ) -> None:
     """Hosts tell 40 characters of the folder, so a host that ran a campaign with a long name was left out of it."""
-    monkeypatch.setattr(host, "_KIND", f"upshift-{os.getpid()}")
-    with host.announced(name, Path(root, name, "results"), force=False):
+    monkeypatch.setattr(running, "_KIND", f"upshift-{os.getpid()}")
+    with running.announced(name, Path(root, name, "results"), force=False):
         monkeypatch.setattr(os, "getpid", lambda: 1)  # as another process sees it
-        [running] = host.others()
-        document = {"campaigns": [{"name": running.name, "folder": running.folder}]}
+        [other] = running.others()
+        document = {"campaigns": [{"name": other.name, "folder": other.folder}]}
         assert beside(document, name) == []
         assert len(beside(document, f"{name}b")) == 1
         monkeypatch.undo()
 
 
 def test_status_and_environment_say_who_ran_beside_it(tmp_path: Path) -> None:
-    running = ["week"]
-    with Reporter(tmp_path, campaign="month", others=lambda: running) as reporter:
+    campaigns = ["week"]
+    with Reporter(tmp_path, campaign="month", others=lambda: campaigns) as reporter:
         reporter.begin(plan_sha256="", versions={}, counts={"A": Counts(planned=1)})
         assert reporter.status().beside == ("week",)
-        running[:] = ["year"]
+        campaigns[:] = ["year"]
         assert reporter.status().beside == ("week", "year"), "also those that have ended"
         reporter.end(State.STOPPED, "SIGTERM")
     assert read_status(tmp_path).beside == ("week", "year")

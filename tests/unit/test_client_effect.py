@@ -19,7 +19,7 @@ from analysis.measures.rows import SpeedupRow
 from analysis.report import plots, report
 from analysis.report.findings import ReportFinding, client_effect_sentence
 from core.domain import Comparison, Role, Transport
-from core.files import description
+from core.files import campaign_json
 from tests.unit.analysis_factory import make_download, write_campaign
 
 CLIENTS = {
@@ -74,12 +74,12 @@ def campaign(
                 )
     known = [one for one in COMPARISONS if {one.config, one.vs} <= set(clients)]
     write_campaign(folder, rows, comparisons=known)
-    described = description.read(folder)
+    described = campaign_json.read(folder)
     told = [
         dataclasses.replace(one, family=CLIENTS[one.name][1], http=CLIENTS[one.name][2])
         for one in described.configurations
     ]
-    description.write(folder, dataclasses.replace(described, configurations=tuple(told)))
+    campaign_json.write(folder, dataclasses.replace(described, configurations=tuple(told)))
     return dataset.load([folder])
 
 

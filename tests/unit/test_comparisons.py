@@ -11,8 +11,8 @@ import pytest
 from core import paper
 from core.domain import Comparison, Role, Target, Transport
 from core.errors import UsageError
-from core.files import description
-from core.files.description import check
+from core.files import campaign_json
+from core.files.campaign_json import check
 from downloader import presets
 from downloader.campaign.campaign import Campaign, from_document
 from downloader.campaign.configurations import default_comparisons, recorded
@@ -180,8 +180,8 @@ def test_comparisons_are_no_part_of_the_plan() -> None:
 
 def test_campaign_json_tells_it_all_and_is_read_again(tmp_path: Path) -> None:
     found = campaign(permute=["ecn"], configurations=[{"name": "q", "client": "quiche", "options": {"max_data": 9}}])
-    description.write(tmp_path, found.for_analysis())
-    read = description.read(tmp_path)
+    campaign_json.write(tmp_path, found.for_analysis())
+    read = campaign_json.read(tmp_path)
     assert read == found.for_analysis()
     assert read is not None and read.campaign == "c" and read.comparisons == found.comparisons
     assert [one.name for one in read.configurations] == ["warmup", "warmup-quic", "BL", "BL2", "ECN", "q"]
@@ -203,7 +203,7 @@ def test_campaign_json_tells_it_all_and_is_read_again(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_description_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"campaign\.json"):
-        description.read(tmp_path)
+        campaign_json.read(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_folder_without_a_description_is_one_sentence(tmp_path: Path) -> None:
 def test_a_damaged_file_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "campaign.json").write_text(text)
     with pytest.raises(UsageError) as caught:
-        description.read(tmp_path)
+        campaign_json.read(tmp_path)
     sentence = caught.value.sentence()
     assert str(tmp_path / "campaign.json") in sentence and said in sentence and "\n" not in sentence
 

@@ -384,7 +384,7 @@ def test_a_journal_of_another_version_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_an_older_upshift_wrote_is_read_and_resumed(tmp_path: Path) -> None:
-    """A journal of version 2 and a table of version 3 have no second words."""
+    """A journal of version 2 and a table of version 3 have no failure codes."""
     folder, [first, second, *_] = tmp_path / "vantage" / "A", runs()
     journal = opened(folder)
     journal.accept(0, make(journal, first))

@@ -26,8 +26,8 @@ from tests.cells import examples
 from upshift import fleet_plan, fleet_report
 from upshift.commands import fleet as commands
 from vantage.fleet import runs
-from vantage.fleet.examined import lacks
 from vantage.fleet.inventory import SHARED, Fleet, Host, write_example
+from vantage.fleet.readiness import lacks
 from vantage.fleet.verdicts import HostVerdict, verdicts
 
 

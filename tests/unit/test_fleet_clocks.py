@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from vantage.fleet.examined import clock_faults
 from vantage.fleet.inventory import Host
+from vantage.fleet.readiness import clock_faults
 from vantage.fleet.verdicts import Account, HostVerdict, Interval, account_of, offset, verdicts
 
 

@@ -12,7 +12,7 @@ from core.errors import UsageError
 from core.files.disk import size_text
 from downloader.campaign.campaign import Campaign, from_document
 from downloader.campaign.expected import download_bytes, run_bytes, worst_run_bytes
-from downloader.campaign.limits import Budgets, Captures, Disk
+from downloader.campaign.limits import Budgets, Disk, KeptCaptures
 from downloader.campaign.plan import plan_hash
 
 TARGET = Target(domain="a.example", url="https://a.example/f", size_bytes=1_000_000)
@@ -25,14 +25,14 @@ def campaign(**changes: Any) -> Campaign:
 def test_the_defaults() -> None:
     plain = campaign()
     assert plain.budgets == Budgets(domain=10**9, network=50 * 10**9, campaign=500 * 10**9)
-    assert plain.disk == Disk(captures=Captures.ALL, sample=0.01, limit=20 * 10**9, reserve=10**9)
+    assert plain.disk == Disk(captures=KeptCaptures.ALL, sample=0.01, limit=20 * 10**9, reserve=10**9)
     assert (plain.block_lists, plain.opt_out) == ((), None)
 
 
 def test_what_is_written_counts() -> None:
     found = campaign(budgets={"as": "20 MB", "domain": 7}, disk={"captures": "sample", "sample": 1, "limit": "32 MiB"})
     assert found.budgets == Budgets(domain=7, network=20_000_000)
-    assert found.disk == Disk(captures=Captures.SAMPLE, sample=1.0, limit=32 << 20)
+    assert found.disk == Disk(captures=KeptCaptures.SAMPLE, sample=1.0, limit=32 << 20)
 
 
 @pytest.mark.parametrize(

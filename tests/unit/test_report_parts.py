@@ -23,7 +23,7 @@ from analysis.measures.limiters import LimiterRow
 from analysis.measures.rows import Median, Metric, PairShare, Split, SplitBy, SplitPart
 from analysis.report import campaign, checks, figures, findings, plots, points, render, series, targets
 from core.domain import Comparison, Role, Transport
-from core.files.description import DescribedConfiguration
+from core.files.campaign_json import DescribedConfiguration
 from tests.terminals import on_terminal
 from tests.unit import pcap_writer
 from tests.unit.analysis_factory import lab_path, make_download, make_kpis, of_records, write_campaign

@@ -19,9 +19,9 @@ from survey.access import Access, NotAskedError
 from survey.iw.figures import figures
 from survey.iw.probers import fault, parse_controls, visits
 from survey.iw.record import IwRecord
+from survey.iw.request import Request
 from survey.iw.sources import our_names
 from survey.iw.visit import LONG_PATH, IwVisitor, ObjectCandidates, redirect
-from survey.iw.wanted import Wanted
 from survey.iw.wire import Arrival, Note, ProbeReply, ProbeRequest, ProbeVerdict, Scheme
 from survey.programs import Turn
 from survey.subjects import Subject
@@ -42,18 +42,18 @@ def reply(**values: Any) -> ProbeReply:
     return ProbeReply(**{"verdict": ProbeVerdict.LOWER_BOUND, "notes": Note(0), **known, **texts, **values})
 
 
-ROOT = Wanted(scheme=Scheme.HTTP, host="example.org", port=80)
+ROOT = Request(scheme=Scheme.HTTP, host="example.org", port=80)
 
 
 def test_objects_of_urls() -> None:
-    found = Wanted.of("https://www.example.org:8443/a/b?c=d#e")
+    found = Request.of("https://www.example.org:8443/a/b?c=d#e")
     assert (found.scheme, found.host, found.port, found.path) == (Scheme.HTTPS, "www.example.org", 8443, "/a/b?c=d")
     assert found.url == "https://www.example.org:8443/a/b?c=d"
-    assert Wanted.of("http://example.org").url == "http://example.org/"
-    assert Wanted.of("http://[fd00::1]/x").url == "http://[fd00::1]/x"
+    assert Request.of("http://example.org").url == "http://example.org/"
+    assert Request.of("http://[fd00::1]/x").url == "http://[fd00::1]/x"
     for bad in ("ftp://example.org/", "http:///x", "http://example.org/" + "x" * 3000, "http://example.org/ü"):
         with pytest.raises(ValueError, match="URL"):
-            Wanted.of(bad)
+            Request.of(bad)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def archive(
     """Pack campaigns for publication: data, tables, figures, report and the code, with SHA-256 of every file.
 
     NAME is a BagIt bag (RFC 8493): `sha256sum --check manifest-sha256.txt` in it checks it without Upshift, and
-    `upshift reproduce NAME` makes all results anew and compares them. Results are made from what is packed. Nothing is
+    `upshift reproduce NAME` rebuilds all results and compares them. Results are made from what is packed. Nothing is
     changed in DIR.
     """
     from upshift import archive as archives
@@ -80,7 +80,7 @@ def reproduce(
 ) -> None:
     """Check every file of an archive, then make its tables, figures and report anew and compare them byte for byte.
 
-    A line per file; exit code 1 if one was changed, is missing or was added, or differs when it is made anew. It needs
+    A line per file; exit code 1 if one was changed, is missing or was added, or differs when it is rebuilt. It needs
     no lab, no root and no network, and changes nothing in NAME.
     """
     from analysis.evidence.rows import ENGINE
@@ -112,8 +112,8 @@ def reproduce(
     differing = sum(line(f"data/{path}", fault, "same bytes") for path, fault in compared)
     if differing:
         raise IncompleteError(
-            f"{differing} of {len(compared)} files differ when they are made anew",
+            f"{differing} of {len(compared)} rebuilt files differ",
             remedy="use the Upshift in data/software of the archive",
         )
     if not json:
-        typer.echo(f"{name}: {len(compared)} of {len(compared)} files have the same bytes when they are made anew")
+        typer.echo(f"{name}: {len(compared)} of {len(compared)} rebuilt files have the same bytes")

@@ -21,7 +21,7 @@ from core.options import with_options
 from core.system import process, this_host
 from core.terminal import show_progress
 from downloader import clients
-from downloader.control import host
+from downloader.control import running
 from vantage.doctor.checks import BUSY_LIMIT, CheckResult, CheckStatus, campaign_can_run, examine, lab_can_run
 from vantage.lab.state import all_labs
 from vantage.linux.state_folder import ROOTS, SERVICE_RIGHTS, service_user, state_directory
@@ -127,7 +127,7 @@ def doctor(
             "findings": [asdict(finding) for finding in findings],
             "ceilings": known,
             "uplink": asdict(facts.uplink),
-            "campaigns": [asdict(other) for other in host.others()],
+            "campaigns": [asdict(other) for other in running.others()],
             "clock": this_host.clock_account(began, time.time()),
         }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))

@@ -29,8 +29,8 @@ from upshift.commands.fleet_hosts import (
     on_hosts,
     play,
 )
-from vantage.fleet.examined import clock_faults
 from vantage.fleet.inventory import Fleet
+from vantage.fleet.readiness import clock_faults
 from vantage.fleet.verdicts import HostVerdict
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def run(
     ready |= {host: replace(ready[host], fault=fault) for host, fault in others.items()}
     able = tuple(host for host, verdict in ready.items() if verdict.fault is None)
     if left := tuple(host for host, verdict in ready.items() if host not in able and not verdict.unreachable):
-        told = hand_over(replace(fleet, selected=left), opt_outs, as_json=json)
-        for host, fault in fleet_report.failed(told).items():
+        handed = hand_over(replace(fleet, selected=left), opt_outs, as_json=json)
+        for host, fault in fleet_report.failed(handed).items():
             why = f"{ready[host].fault}; it did not get the opt-outs: {fleet_report.named(host, fault)}"
             ready[host] = replace(ready[host], fault=why)
         wrong = clock_faults(ready, fleet.hosts).keys() & fleet_report.running(known)

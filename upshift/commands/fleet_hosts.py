@@ -15,11 +15,11 @@ from core.options import as_command, command_group, own_parameters, parameters_o
 from core.outreach import opt_out
 from core.terminal import show_progress as progress_display
 from core.untrusted import scrub
-from downloader.control.host import told_end
+from downloader.control.running import shown_end
 from upshift import fleet_report
 from vantage.fleet import runs
-from vantage.fleet.examined import campaigns_beside, clock_faults, lacks
 from vantage.fleet.inventory import Fleet, open_fleet, write_example
+from vantage.fleet.readiness import campaigns_beside, clock_faults, lacks
 from vantage.fleet.verdicts import HostVerdict
 
 AsJson = Annotated[bool, typer.Option("--json", help="Progress and result as JSON lines.")]
@@ -111,7 +111,7 @@ def provision(fleet: Fleet, json: AsJson = False) -> None:
     """Make hosts vantage points: packages, a user, the bundle, the unit, a page that explains the measurements.
 
     Nothing is done twice: on a host that is ready, nothing changes. A host that lacks something (sudo, space, a Python
-    for which there is a bundle) is told before anything is changed on it. Exit code 1 if a host failed.
+    for which there is a bundle) is reported before anything is changed on it. Exit code 1 if a host failed.
     """
     bundles = Path(fleet.required("vantage_bundles", "the folder that upshift fleet bundle -o DIR made"))
     if not any(bundles.glob("upshift-bundle-*.tar")):
@@ -240,7 +240,7 @@ def examine(
 def beside(document: Mapping[str, Any], campaign: str) -> list[str]:
     """Names of the other campaigns that run on a host, by its doctor's answer."""
     # Of the path, only what it ends with: the folder of all results may be a link.
-    return campaigns_beside(document, told_end(Path("/", campaign, "results")))
+    return campaigns_beside(document, shown_end(Path("/", campaign, "results")))
 
 
 def _ask(

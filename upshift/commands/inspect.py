@@ -127,9 +127,9 @@ def require_evidence(inspections: Sequence[Inspection]) -> None:
     if lost:
         kept = sum(inspection.kept for inspection in inspections)
         recorded = sum(inspection.recorded for inspection in inspections)
-        found = f", {recorded} have what the journal found" if recorded else ""
+        known = f", {recorded} have what the journal found" if recorded else ""
         raise IncompleteError(
-            f"{len(lost)} captures or journals are missing or damaged; {kept} downloads keep their earlier rows{found}",
+            f"{len(lost)} captures or journals are missing or damaged; {kept} downloads keep their earlier rows{known}",
             remedy="restore them, then run upshift inspect",
         )
 

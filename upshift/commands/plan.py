@@ -24,7 +24,7 @@ from core.untrusted import host_and_port, is_address
 from downloader.campaign.campaign import Campaign, load
 from downloader.campaign.configurations import transport_of
 from downloader.campaign.expected import USUAL, PathGuess
-from downloader.campaign.limits import Captures
+from downloader.campaign.limits import KeptCaptures
 from downloader.execution.run import check_limits
 from downloader.limits.opt_out import block_lists
 from downloader.schedule.slots import SharedPlan
@@ -160,7 +160,7 @@ def _domains_needed(campaign: Campaign, vantage_points: int, noise: float) -> in
 def _disk(campaign: Campaign, expected: Estimate, vantage_points: int) -> Iterator[str]:
     """What becomes of a folder, which so many vantage points share, that needs more than its limit, or than is free."""
     limits = campaign.disk
-    needed, kept = (vantage_points * expected.disk[policy.value] for policy in (limits.captures, Captures.NONE))
+    needed, kept = (vantage_points * expected.disk[policy.value] for policy in (limits.captures, KeptCaptures.NONE))
     free = max(free_bytes(Path()) - limits.reserve, 0)
     least = min(limits.limit, free)
     if needed <= least:

@@ -1,4 +1,4 @@
-"""`upshift sender watch`: what a server's operator does where a large initial window costs losses."""
+"""`upshift sender watch`: what a server's operator does where a large initial window causes losses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def watch(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give client prefixes a smaller initial window where the large one costs losses (RFC 6928, section 12).
+    """Give client prefixes a smaller initial window where the large one causes losses (RFC 6928, section 12).
 
     The kernel tells of each connection that closes; nothing is captured. Routes of prefixes are the only change, and
     all are removed at the end, whatever ends the command. Ends with --until, Ctrl-C or SIGTERM.

@@ -274,8 +274,7 @@ def report(
     Its path is printed, and on standard error its first screen: the question, the answer for each comparison, the noise
     floor.
 
-    Of any number of downloads: tables and figures are of all of them; what lists, drawings and targets leave out is
-    told there.
+    Tables and figures are of all downloads, however many; what lists, drawings and targets leave out is said there.
     """
     from analysis.measures import dataset
     from analysis.measures.folders import output_folder

@@ -202,7 +202,7 @@ def _opened(path: Path) -> contextlib.closing[sqlite3.Connection]:
 
 
 def _done(path: Path) -> set[tuple[object, object]]:
-    """Number and start of a journal's downloads, as one made anew is another; none where it is missing or damaged."""
+    """Number and start of a journal's downloads, as a new one is another; none where it is missing or damaged."""
     try:
         with _opened(path) as db:
             return set(db.execute("SELECT plan, json_extract(record, '$.started_at') FROM downloads"))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.errors import IncompleteError
-from core.files.description import BESIDE, FILE_NAME
+from core.files.campaign_json import BESIDE, FILE_NAME
 from core.files.disk import size_text
 from core.untrusted import scrub
 

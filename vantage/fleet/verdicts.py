@@ -1,7 +1,7 @@
 """What became of each host in a run of Ansible, from its events, and how far its clock is from ours. Pure.
 
 A host answers with its own time. It did so between two moments of the control machine's clock, so its offset lies in an
-interval, and nothing is said against a host unless all of that is too much (`examined`).
+interval, and nothing is said against a host unless all of that is too much (`readiness`).
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ def open_prober(undo_log: UndoLog, interface: str) -> Prober:
 
     Raises PlaceError if the interface has no IPv4 address, no gateway that answers, or merges packets.
     """
-    found = find_prober(interface)
-    interface = found.device
+    prober = find_prober(interface)
+    interface = prober.device
     reserved = sysctls.read(RESERVED) or ""
     first, last = free_ports(reserved, local_ports("tcp"))
     table = f"upshift_prober_{undo_log.ident}"
@@ -52,7 +52,7 @@ def open_prober(undo_log: UndoLog, interface: str) -> Prober:
     undo_log.run(("nft", "-f", "-"), stdin=reset_table(table, first, last)).check(
         doing="keeping the kernel from resetting the prober's connections"
     )
-    return replace(found, ports=(first, last))
+    return replace(prober, ports=(first, last))
 
 
 def reset_table(table: str, first: int, last: int) -> str:

@@ -75,8 +75,8 @@ class PrefixRoutes:
             return None
         if run(("ip", "-o", family, "route", "show", "exact", str(prefix))).stdout.strip():
             return "it has a route that somebody else set"
-        found = run(("ip", "-o", family, "route", "get", "fibmatch", client))
-        route = parse_route((found.stdout.splitlines() or [""])[0])
+        shown = run(("ip", "-o", family, "route", "get", "fibmatch", client))
+        route = parse_route((shown.stdout.splitlines() or [""])[0])
         if attribute_of(route, "dev") != self._device:
             return f"there is no route to it over {self._device}"
         try:
@@ -145,7 +145,7 @@ def _follow(
     say: Callable[[str], None],
     each: Callable[[Fallback, int], None],
 ) -> None:
-    said = 0
+    lost_before = 0
     looked = 0.0
     while until is None or time.time() < until:
         if select.select((events,), (), (), LOOK_S)[0]:
@@ -161,7 +161,7 @@ def _follow(
             log.check_guarded()
             if fallback.small_prefixes():
                 fallback.keep(routes.present(), now)
-        if events.lost > said:
-            say(f"{events.lost - said:,} events were lost, as they came too fast; shares are of the others")
-            said = events.lost
+        if events.lost > lost_before:
+            say(f"{events.lost - lost_before:,} events were lost, as they came too fast; shares are of the others")
+            lost_before = events.lost
         each(fallback, events.lost)

@@ -254,9 +254,11 @@ def describe_host() -> dict[str, object]:
 def describe_network(run: Run) -> dict[str, Any]:
     """Network settings as programs of the namespace see them; those that are not per namespace are the host's."""
     listed = run(["sysctl", "-e", "-a", "-r", r"^net\.(ipv4\.(tcp|udp|ip|ping)_|core\.|ipv6\.bindv6only)"])
-    found = parse_sysctls(listed.stdout).items()
+    settings = parse_sysctls(listed.stdout).items()
     return {
-        "sysctls": {name: value for name, value in found if not name.endswith("_key")},  # a secret (tcp_fastopen_key)
+        "sysctls": {
+            name: value for name, value in settings if not name.endswith("_key")
+        },  # a secret (tcp_fastopen_key)
         "routes": run(["ip", "route", "show"]).stdout.splitlines(),
         "routes_ipv6": run(["ip", "-6", "route", "show"]).stdout.splitlines(),
         "links": run(["ip", "-o", "-d", "link", "show"]).stdout.splitlines(),

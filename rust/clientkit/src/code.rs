@@ -1,5 +1,5 @@
-//! The second word on a failure, closed like the first; `core.domain.FailureCode` explains each. How far a download got
-//! is the second word on a time-out or a reset: whoever reads the document sees that.
+//! The code of a failure, closed like the first; `core.domain.FailureCode` explains each. How far a download got
+//! is the failure code of a time-out or a reset: whoever reads the document sees that.
 
 use std::net::IpAddr;
 

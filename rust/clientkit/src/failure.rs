@@ -98,7 +98,7 @@ impl Verdict {
         }
     }
 
-    /// The same with the second word, if there is one.
+    /// The same with the failure code, if there is one.
     #[must_use]
     pub fn because(self, code: impl Into<Option<FailureCode>>) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl Verdict {
         }
     }
 
-    /// The same with the second word and its number.
+    /// The same with the failure code and its number.
     #[must_use]
     pub fn because_of(self, (code, number): (FailureCode, Option<u64>)) -> Self {
         Self {
@@ -129,7 +129,7 @@ impl Verdict {
         }
     }
 
-    /// A system call on the UDP socket failed; `code` is the second word if that was before the handshake was complete.
+    /// A system call on the UDP socket failed; `code` is the failure code if that was before the handshake was complete.
     #[must_use]
     pub fn of_errno(errno: Errno, established: bool, code: Option<FailureCode>) -> Self {
         let text = errno.desc();

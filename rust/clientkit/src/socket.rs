@@ -101,7 +101,7 @@ impl Socket {
         };
     }
 
-    /// The second word on an error of the system before the handshake was complete.
+    /// The failure code of an error of the system before the handshake was complete.
     #[must_use]
     pub fn why(&self, errno: Errno) -> Option<FailureCode> {
         let (local, peer) = (self.local.ip(), self.peer.ip());

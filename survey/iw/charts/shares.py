@@ -141,7 +141,12 @@ def _draw_samples(table: ChartTable, figure: Any) -> None:
     axis = figure.subplots()
     full, *samples = [every_row[start : start + len(names)] for start in range(0, len(every_row), len(names))]
     axis.bar(
-        range(len(names)), [(row["share"] or 0) * 100 for row in full], 0.8, color="#c9d6e2", label=full[0]["scan"]
+        range(len(names)),
+        [(row["share"] or 0) * 100 for row in full],
+        0.8,
+        color=COLOURS[0],
+        alpha=0.2,
+        label=full[0]["scan"],
     )
     for number, rows in enumerate(samples):
         at = [place - 0.3 + 0.6 * (number + 0.5) / len(samples) for place in range(len(names))]
@@ -175,19 +180,19 @@ def _known(mime_type: str) -> str:
 
 def _mime_types(scans: Sequence[Scan], beside: bool) -> ChartTable:
     kept, notes = fit_scans(scans)
-    found: dict[str, list[tuple[str, tuple[str, float]]]] = {}
+    windows: dict[str, list[tuple[str, tuple[str, float]]]] = {}
     for record in (record for scan in kept for record in scan.records):
         iw = window(record)
         if record.mime_type is not None and iw is not None:
-            found.setdefault(_known(record.mime_type), []).append((record.domain, (iw[1], round(iw[0], 3))))
-    types = [name for name in TYPES if name in found] or sorted(found)
-    if left := sum(len(found[name]) for name in found if name not in types):
+            windows.setdefault(_known(record.mime_type), []).append((record.domain, (iw[1], round(iw[0], 3))))
+    types = [name for name in TYPES if name in windows] or sorted(windows)
+    if left := sum(len(windows[name]) for name in windows if name not in types):
         notes.append(f"Objects of other types are left out: {left:,}.")
     rows: list[tuple[Any, ...]] = [
         ("measured", name, label(value, unit), *share_cells(share))
         for name in types
         for (unit, value), share in sorted(
-            shares_of(found[name]).items(), key=lambda item: (item[0][0] != "segments", item[0])
+            shares_of(windows[name]).items(), key=lambda item: (item[0][0] != "segments", item[0])
         )
     ]
     if beside:

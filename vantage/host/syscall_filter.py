@@ -1,6 +1,6 @@
 """Starts a program that keeps CAP_SYS_ADMIN without two of its powers, which systemd cannot take away:
 
-    python -m vantage.host.walls PROGRAM ARGUMENT...
+    python -m vantage.host.syscall_filter PROGRAM ARGUMENT...
 
 With it a process may send device events as if the kernel did (lib/kobject_uevent.c, uevent_net_rcv_skb), on which udev
 runs programs as root; and some file systems open any of their files for it by ioctl(2), whoever owns it

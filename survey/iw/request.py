@@ -11,7 +11,7 @@ PORTS = {Scheme.HTTP: 80, Scheme.HTTPS: 443}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Request:
     """One object at a server."""
 
     scheme: Scheme
@@ -21,7 +21,7 @@ class Wanted:
     cookie: str = ""
 
     @classmethod
-    def of(cls, url: str) -> Wanted:
+    def of(cls, url: str) -> Request:
         """The object of an http or https URL. Raises ValueError for another one, or one that is too long."""
         parts = urlsplit(url)
         scheme = Scheme[parts.scheme.upper()] if parts.scheme in ("http", "https") else None

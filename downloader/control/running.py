@@ -31,7 +31,7 @@ class RunningCampaign:
     folder: str
     """The end of the path of its results."""
     force: bool
-    """Whether it runs beside others."""
+    """Whether it runs at the same time as others."""
 
 
 @contextlib.contextmanager
@@ -39,7 +39,7 @@ def announced(name: str, folder: Path, *, force: bool) -> Iterator[None]:
     """Tells other campaigns of this host that this one runs, for the duration of a block.
 
     Args:
-        force: run beside others.
+        force: run at the same time as others.
 
     Raises:
         PlaceError: another one runs, and neither of the two was forced.
@@ -68,8 +68,8 @@ def others() -> list[RunningCampaign]:
     return running
 
 
-def told_end(folder: Path) -> str:
-    """The end of a folder's path as others are told it (`RunningCampaign.folder`).
+def shown_end(folder: Path) -> str:
+    """The end of a folder's path as others see it (`RunningCampaign.folder`).
 
     A long one is cut as it is quoted, also within a character.
     """
