@@ -280,6 +280,8 @@ class SpeedupRow(SpeedupSummary):
     """One of `LARGER_CLUSTERS` -> the row with them as the unit, where they are known."""
     intention: Intention
     failures: Failures
+    over_providers: Typical | None = None
+    """The typical speed-up with providers as the unit, where that is possible: see `verdicts.same_units`."""
     splits: tuple[Split, ...] = ()
     """Its runs by each of `SplitBy` that is known."""
     handshake: float | None = None

@@ -73,9 +73,11 @@ def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group
     known = {by: texts for by, texts in pairs.splits.items() if (texts.codes >= 0).any()}
     cells = {by: SplitParts.of(pairs, texts, logs, (low, high)) for by, texts in known.items()}
     vantages = cells.get(SplitBy.VANTAGE)
+    typical, over_providers = _typical_of_units(low, high, cells.get(SplitBy.PROVIDER))
     return SpeedupRow(
         **summary,
-        typical=_typical_of_units(low, high, cells.get(SplitBy.PROVIDER)),
+        typical=typical,
+        over_providers=over_providers,
         splits=tuple(
             dataclasses.replace(split, of=pairs.limited) if split.by is SplitBy.LIMITER else split
             for split in splits_of(cells, described=pairs.described)
@@ -233,23 +235,24 @@ def _typical(low: Floats, high: Floats) -> Typical:
     return Typical(least=least, most=most, low=first, high=last, units=len(low))
 
 
-def _typical_of_units(low: Floats, high: Floats, providers: SplitParts | None) -> Typical:
-    """With providers as the unit where effects differ between them, else with domains."""
+def _typical_of_units(low: Floats, high: Floats, providers: SplitParts | None) -> tuple[Typical, Typical | None]:
+    """With providers as the unit where effects differ between them, else with domains; and with providers in any case,
+    where that is possible."""
     of_domains = _typical(low, high)
     if providers is None or len(low) < MINIMUM_DOMAINS:
-        return of_domains
+        return of_domains, None
     values, groups = providers.of_parts(2)
     clusters = int(groups.max(initial=-1)) + 1
     if clusters < 2:
-        return of_domains
+        return of_domains, None
     p = kruskal_wallis(values, groups)
-    is_unit = p < PROVIDERS_DIFFER and clusters >= LEAST_CLUSTERS
-    interval = _mean_of_clusters(*providers.typical) if is_unit else None
+    of_domains = dataclasses.replace(of_domains, p_providers=p)
+    interval = _mean_of_clusters(*providers.typical) if clusters >= LEAST_CLUSTERS else None
     if interval is None:
-        return dataclasses.replace(of_domains, p_providers=p)
+        return of_domains, None
     least, most, first, last = map(math.exp, interval)
     ends = [end for end in (of_domains.least, of_domains.most) if end and math.isfinite(end)]
-    return Typical(
+    of_providers = Typical(
         least=least,
         most=most,
         low=first,
@@ -259,6 +262,7 @@ def _typical_of_units(low: Floats, high: Floats, providers: SplitParts | None) -
         over_domains=math.sqrt(ends[0] * ends[1]) if len(ends) == 2 else None,
         p_providers=p,
     )
+    return (of_providers if p < PROVIDERS_DIFFER else of_domains), of_providers
 
 
 def _mean_of_clusters(low: Floats, high: Floats) -> tuple[float, float, float, float] | None:

@@ -180,6 +180,8 @@ def _unit_sentence(row: SpeedupRow) -> str:
     # `other` is the name of many.
     named = [part for part in providers if part.name != Provider.OTHER]
     if row.typical.unit is Unit.PROVIDER:
+        if p is not None and p >= PROVIDERS_DIFFER:
+            differ = f"In another row with the reference {row.comparison.vs} effects may differ between providers"
         end = "." if len(named) == len(providers) else f", {Provider.OTHER}, the name of many, as one of them."
         return f"{differ}, so the typical speed-up and its interval count each of {len(providers)} providers once{end}"
     sentences = []
@@ -394,8 +396,8 @@ def method_sentences(rows: Sequence[SpeedupRow]) -> list[str]:
     effects = [row for row in rows if row.verdict is not None]
     sentences = [
         "Intervals are 95 %. Their unit is the domain; that of the typical speed-up the provider where effects may "
-        f"differ between providers ({Provider.OTHER} counts as one). They speak of targets like these, of these "
-        "providers and from these vantage points, not of the Internet."
+        f"differ between providers ({Provider.OTHER} counts as one), in a row or in another one with its reference. "
+        "They speak of targets like these, of these providers and from these vantage points, not of the Internet."
     ]
     if effects:
         sentences.append(

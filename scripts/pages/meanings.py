@@ -177,7 +177,8 @@ TABLE2_MEANINGS = {
     "typical_high": "Upper end.",
     "typical_least": "Lower bound of it.",
     "typical_most": "Upper bound.",
-    "typical_unit": "`domain`, or `provider` where effects may differ more between providers (p_providers < 0.4).",
+    "typical_unit": "`domain`, or `provider` where effects may differ more between providers (p_providers < 0.4), in "
+    "this row or in another one with its reference.",
     "typical_units": "How many of them there are.",
     "p_providers": "Kruskal and Wallis's test: do the effects of providers differ?",
     "gain": "Share of domains whose median speed-up surely is at least 1.02.",

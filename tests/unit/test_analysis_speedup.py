@@ -614,6 +614,25 @@ def test_a_row_that_counts_other_as_one_provider_says_so() -> None:
     assert f"{words}, other, the name of many, as one of them." in findings.findings([row])[0].adds
 
 
+def test_rows_with_one_reference_have_one_unit() -> None:
+    """Two clients' rows stood beside each other, one over domains and one over providers, and their order was not that
+    of the clients."""
+    differing, alike = of_providers((16, 1.0), (16, 1.1), (16, 1.2)), of_providers(*[(20, 1.1)] * 3)
+    assert alike.typical.unit is Unit.DOMAIN and alike.typical.p_providers is not None
+    beside = dataclasses.replace(alike, comparison=Comparison.of("C", "B"))
+    floor = dataclasses.replace(alike, comparison=Comparison.of("B2", "B", role=Role.NOISE_FLOOR))
+    rows = judge([differing, beside, floor])
+    assert [(row.typical.unit, row.typical.units) for row in rows] == [(Unit.PROVIDER, 3)] * 3
+    assert rows[1].typical.over_domains == alike.typical.value
+    words = "In another row with the reference B effects may differ between providers, so the typical speed-up and its"
+    assert words in findings.findings(rows)[1].adds
+    for own in ({"comparison": Comparison.of("A", "C")}, {"group": "MUC"}):
+        other = dataclasses.replace(alike, **own)
+        assert judge([differing, other])[1].typical.unit is Unit.DOMAIN
+    noise = dataclasses.replace(differing, comparison=Comparison.of("B2", "B", role=Role.NOISE_FLOOR))
+    assert judge([noise, beside])[1].typical.unit is Unit.DOMAIN, "that is no effect"
+
+
 def test_providers_that_differ_are_not_equivalent() -> None:
     row = of_providers((40, 1.0), (5, 1.1), (5, 0.9), noise=0.002)
     assert row.typical.unit is Unit.PROVIDER and row.median.low90 is not None and row.median.low90 > 0.99
