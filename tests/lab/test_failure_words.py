@@ -1,4 +1,4 @@
-"""Failure codes that need a network of their own: what kernels and routers say to each client, and what DNS servers say.
+"""Failure codes that need their own network: what kernels and routers say to each client, and what DNS servers say.
 
 client 198.18.0.1 -- 198.18.0.2 [ router ] 198.18.1.1 to 198.18.1.6, which it refuses each in another way
 """
