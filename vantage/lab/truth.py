@@ -14,7 +14,6 @@ from vantage.lab.roles import (
     quic_stream_buffer,
     quic_traits,
     roles,
-    speaks_quic,
 )
 from vantage.lab.topology import MTU, Server, Topology
 from vantage.server_kind import ServerRole
@@ -61,7 +60,8 @@ def _path(
     """One path; `initcwnd` is that of an address for another window."""
     path = server.paths[vantage]
     packets = initcwnd or path.initcwnd or server.initcwnd
-    own_stack = roles(topology, server)[ServerRole.WEB].own_stack
+    kinds = roles(topology, server)
+    web = kinds[ServerRole.WEB]
     return {
         "vantage": vantage,
         "domain": domain,
@@ -76,13 +76,13 @@ def _path(
         "packets_per_rtt": path.packets_per_rtt,
         "ecn_threshold_bytes": path.ecn_threshold_bytes,
         "rewrites": list(path.rewrites),
-        "initcwnd": None if own_stack else packets,
-        "congestion_control": None if own_stack else server.congestion_control,
-        **_first_flight(topology, vantage, server, packets),
+        "initcwnd": None if web.own_stack else packets,
+        "congestion_control": None if web.own_stack else server.congestion_control,
+        **_first_flight(server, server.files[0].send.first or path.first or web.initial_window_bytes, packets),
         "mtu": MTU,
         "edge": server.edge is not None,
         "clean": path.clean and server.fault is None and server.body is None,
-        **(_quic(topology, server) if initcwnd is None else {"quic": False}),
+        **(_quic(topology, server) if ServerRole.QUIC in kinds and initcwnd is None else {"quic": False}),
         "note": server.note,
     }
 
@@ -91,10 +91,10 @@ def _version(path: Mapping[str, Any], versions: Mapping[str, str | None]) -> dic
     return {"quic_server_version": versions.get(path["quic_server"])} if path["quic"] else {}
 
 
-def _first_flight(topology: Topology, vantage: str, server: Server, packets: int) -> dict[str, Any]:
-    """What the server sends of its first file before the first ACK, and whether it paces."""
+def _first_flight(server: Server, first: int | str | None, packets: int) -> dict[str, Any]:
+    """What the server sends of its first file before the first ACK (`first`: bytes, or `rfc3390`), and whether it
+    paces."""
     send = server.files[0].send
-    first = send.first or server.paths[vantage].first or roles(topology, server)[ServerRole.WEB].initial_window_bytes
     unit = "segments" if first is None else "rfc3390" if first == "rfc3390" else "bytes"
     return {
         "initial_window": packets if unit == "segments" else None if unit == "rfc3390" else first,
@@ -105,8 +105,6 @@ def _first_flight(topology: Topology, vantage: str, server: Server, packets: int
 
 
 def _quic(topology: Topology, server: Server) -> dict[str, Any]:
-    if not speaks_quic(topology, server):
-        return {"quic": False}
     traits = quic_traits(topology, server)
     return {
         "quic": True,
@@ -128,24 +126,23 @@ def targets_of(topology: Topology, *, faults: bool = False) -> list[Target]:
     for server in topology.server:
         if server.fault is not None and not faults:
             continue
-        named = [(domain, addresses[server.name], speaks_quic(topology, server)) for domain in server.domains]
+        kinds = roles(topology, server)
+        scheme, speaks_quic = "https" if kinds[ServerRole.WEB].tls else "http", ServerRole.QUIC in kinds
+        named = [(domain, addresses[server.name], speaks_quic) for domain in server.domains]
         named += [(name, windows[server.name][window], False) for name, window in server.window_names.items()]
         for domain, own, quic in named:
-            targets.append(_target(topology, server, domain, own.ipv4, rank=len(targets) + 1, quic=quic))
+            organisation, file = topology.organisation_of(server), server.files[0]
+            targets.append(
+                Target(
+                    domain=domain,
+                    url=f"{scheme}://{domain}{file.target}",
+                    provider=organisation.provider,
+                    rank=len(targets) + 1,
+                    size_bytes=file.size_bytes,
+                    server_ip=own.ipv4,
+                    asn=organisation.asn,
+                    organisation=organisation.title,
+                    quic=quic,
+                )
+            )
     return targets
-
-
-def _target(topology: Topology, server: Server, domain: str, address: str, *, rank: int, quic: bool) -> Target:
-    organisation, file = topology.organisation_of(server), server.files[0]
-    scheme = "https" if roles(topology, server)[ServerRole.WEB].tls else "http"
-    return Target(
-        domain=domain,
-        url=f"{scheme}://{domain}{file.target}",
-        provider=organisation.provider,
-        rank=rank,
-        size_bytes=file.size_bytes,
-        server_ip=address,
-        asn=organisation.asn,
-        organisation=organisation.title,
-        quic=quic,
-    )
