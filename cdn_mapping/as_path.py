@@ -26,9 +26,11 @@ _NOTATION = {
 _CONFEDERATION = re.compile(r"\([^)]*\)|\[[^\]]*\]")
 
 NO_ORIGIN = 0
-"""Origin of a path that is empty, or holds reserved numbers only (0 is itself reserved: RFC 7607)."""
+"""Origin of a path that is empty, ends in AS 0, or holds reserved numbers only."""
 SET_ORIGIN = -1
-"""Origin of a path that ends in an AS_SET: one of several AS, unknown which."""
+"""Origin of a path that ends in an AS_SET or in AS_TRANS: it has one, unknown which."""
+AS_TRANS = 23456
+"""Stands for a number of 4 bytes that a router of 2-byte numbers could not pass on (RFC 6793, section 4.2.2)."""
 
 
 class Segment(NamedTuple):
@@ -44,8 +46,15 @@ def is_reserved(asn: int) -> bool:
     """Whether no organisation can hold this number: RFC 6996 (private), 7607 (0), 6793 (23456), 5398, 7300; IANA's
     registry (65552 to 131071)."""
     if asn < 64496:
-        return asn in (0, 23456)
+        return asn in (0, AS_TRANS)
     return asn <= 131071 or asn >= 4_200_000_000
+
+
+def _origin_at(asn: int) -> int | None:
+    """The origin by a number at the tail; None for one that leaked. AS 0 withdraws a route (RFC 7607, section 2)."""
+    if asn == AS_TRANS:
+        return SET_ORIGIN
+    return None if asn and is_reserved(asn) else asn
 
 
 def segments(attributes: bytes, *, as_bytes: int) -> tuple[Segment, ...]:
@@ -144,16 +153,16 @@ def public_origin(path: tuple[Segment, ...]) -> int:
     """The last AS that an organisation can hold: private and reserved tails are skipped.
 
     A customer without its own AS number often uses a private one towards its provider, and that number leaks; the
-    provider is then the AS that announces the address. Returns `SET_ORIGIN` if an AS_SET comes first,
-    `NO_ORIGIN` if no such AS is left.
+    provider is then the AS that announces the address. Returns `SET_ORIGIN` if an AS_SET or AS_TRANS comes first,
+    `NO_ORIGIN` if AS 0 does, or no such AS is left.
     """
     for segment in reversed(path):
         if segment.kind == AS_SET:
             return SET_ORIGIN
         if segment.kind == AS_SEQUENCE:
             for asn in reversed(segment.asns):
-                if not is_reserved(asn):
-                    return asn
+                if (found := _origin_at(asn)) is not None:
+                    return found
     return NO_ORIGIN
 
 
@@ -174,9 +183,9 @@ def quick_public_origin(attributes: bytes) -> int:
             and attributes[start] == AS_SEQUENCE
             and length == 2 + 4 * attributes[start + 1]
         ):
-            asn = int.from_bytes(attributes[end - 4 : end], "big")
-            if not is_reserved(asn):
-                return asn
+            found = _origin_at(int.from_bytes(attributes[end - 4 : end], "big"))
+            if found is not None:
+                return found
     return public_origin(segments(attributes, as_bytes=4))
 
 
@@ -192,9 +201,9 @@ def public_origin_of_text(path: str) -> int:
         if part.startswith("{"):
             return SET_ORIGIN
         try:
-            asn = int(part)
+            found = _origin_at(int(part))
         except ValueError:
             raise PathError(f"{part!r} is not a valid AS number") from None
-        if not is_reserved(asn):
-            return asn
+        if found is not None:
+            return found
     return NO_ORIGIN

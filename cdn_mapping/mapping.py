@@ -106,7 +106,7 @@ def sentences(mapped: Mapped) -> list[str]:
     origin = mapped.origin
     if origin is None:
         return [f"{mapped.address}: no matching prefix in the table", f"provider      {mapped.rule.provider}"]
-    asn = f"AS{origin.asn}" if origin.asn else "unknown: only AS_SETs announce it"
+    asn = f"AS{origin.asn}" if origin.asn else "unknown: only AS_SETs or AS_TRANS announce it"
     who = mapped.organisation_name or "unknown: the AS2Org data does not have this AS"
     lines = [
         f"address       {mapped.address}",
@@ -118,7 +118,7 @@ def sentences(mapped: Mapped) -> list[str]:
     ]
     announced = [f"AS{asn} by {votes}" for asn, votes in origin.votes.items()]
     if origin.as_set_votes:
-        announced.append(f"an AS_SET by {origin.as_set_votes}")
+        announced.append(f"an AS_SET or AS_TRANS by {origin.as_set_votes}")
     lines.append(f"announced as  {', '.join(announced)} peers (dissent {origin.dissent:.1%})")
     if origin.moas:
         rivals = ", ".join(f"AS{asn}" for asn in mapped.rival_asns)

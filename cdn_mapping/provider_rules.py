@@ -90,12 +90,12 @@ class Providers:
         )
 
     def by_cname(self, chain: Sequence[str]) -> str | None:
-        """The provider of a chain of CNAMEs: that of the last name that matches a rule; None without a match."""
+        """The provider of a chain of CNAMEs: that of the longest suffix of the last name that matches any, or None."""
         for name in reversed(chain):
             labels = f".{name.rstrip('.').lower()}"
-            for provider, ends in self._ends.items():
-                if labels.endswith(ends):
-                    return provider
+            known = ((len(end), p) for p, ends in self._ends.items() for end in ends if labels.endswith(end))
+            if (longest := max(known, default=None)) is not None:
+                return longest[1]
         return None
 
     def _claim_siblings(self, path: Path, provider: ProviderFile, organisations: Organisations) -> None:

@@ -176,7 +176,7 @@ def cache_folder() -> Path:
 
 def _cache_path(ribs: Sequence[Path], backend: str) -> Path:
     """The name depends on the files and their state: a changed RIB gets another table."""
-    parts = [f"format {table.FORMAT}, reserved to 131071, {backend}"]
+    parts = [f"format {table.FORMAT}, reserved to 131071, AS_TRANS unknown, {backend}"]
     for rib in ribs:
         status = rib.stat()
         parts.append(f"{rib.resolve()} {status.st_size} {status.st_mtime_ns}")

@@ -140,7 +140,7 @@ FORMAT = 2
 """Version of the file. Increase it when an array changes meaning; older files are refused and built again."""
 
 UNKNOWN = 0
-"""Origin of a prefix that is announced by AS_SETs only."""
+"""Origin of a prefix that is announced by AS_SETs or AS_TRANS only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,11 +149,11 @@ class Origin:
 
     prefix: str
     asn: int | None
-    """The origin AS that most peers see; None if all paths end in AS_SETs."""
+    """The origin AS that most peers see; None if all paths end in AS_SETs or AS_TRANS."""
     votes: Mapping[int, int]
     """AS number -> peers that see it as the origin, most first."""
     as_set_votes: int
-    """Peers whose path ends in an AS_SET."""
+    """Peers whose path ends in an AS_SET, or in AS_TRANS."""
 
     @property
     def moas(self) -> bool:

@@ -4,9 +4,9 @@ Rules, each with its reason:
 
 - The origin that most peers see wins; in a tie, the lowest AS number, so that the table is reproducible.
 - All other origins stay in the table (MOAS, and those of dissenting peers).
-- A path that ends in an AS_SET votes for "unknown": it counts in the number of voters, never as an origin.
-- Private and reserved AS numbers at the tail are skipped (`as_path.public_origin`); a path with only such
-  numbers, or an empty one (a route of the collector's own network), does not vote and is counted.
+- A path that ends in an AS_SET or AS_TRANS votes for "unknown": it counts in the number of voters, never as an origin.
+- Private and reserved AS numbers at the tail are skipped (`as_path.public_origin`); a path with only such numbers, one
+  that ends in AS 0, or an empty one (a route of the collector's own network), does not vote and is counted.
 - Default routes, and prefixes shorter than /8 (IPv4) or /16 (IPv6), are dropped: no registry allocates such blocks, so
   they are a peer's default route in parts, and would map every unrouted address. The real sample of 2014 begins
   with 0.0.0.0/0 out of AS 16637.

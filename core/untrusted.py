@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit, urlunsplit
 
 MOST_CHARACTERS = 300
 """Longest text in a record [characters]."""
@@ -91,6 +91,18 @@ def host_and_port(url: str, *, schemes: Sequence[str] = ("https",)) -> tuple[str
 def port_of(parts: SplitResult) -> int:
     """The port of an http or https URL, else that of its scheme. Raises ValueError for one that is not valid."""
     return parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def canonical(url: str) -> str:
+    """The form in which http and https URLs of one file are equal, and that rules of robots.txt mean (RFC 3986, section
+    6.2): lower-case host, no port that is the scheme's own, no dot segments, user, fragment. Raises ValueError.
+    """
+    parts = urlsplit(url)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    port = "" if parts.port in (None, port_of(parts._replace(netloc=""))) else f":{parts.port}"
+    path = re.sub("%2e", ".", parts.path, flags=re.IGNORECASE)
+    # After `/.`, `//` does not begin a host. urljoin leaves dots in what is absolute already.
+    return urljoin(f"{parts.scheme}://{host}{port}", urlunsplit(("", "", f"/.{path}", parts.query, "")))
 
 
 _TO_ENCODE = frozenset(' "<>`')

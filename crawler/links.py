@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from urllib.parse import urljoin, urlsplit, urlunsplit
+from urllib.parse import urljoin, urlsplit
 
 import lxml.etree  # type: ignore[import-untyped]
 import lxml.html  # type: ignore[import-untyped]
 
 from core.outreach.lists import domain_of
-from core.untrusted import FILE_ENDINGS, ending, url_fault
+from core.untrusted import FILE_ENDINGS, canonical, ending, url_fault
 
 MAX_LINKS = 2_000
 """Most links of one page, or style sheet, that are considered."""
@@ -64,26 +64,22 @@ class Links:
 
 
 def normal(base: str, reference: str) -> str | None:
-    """The absolute http(s) URL of a reference, ASCII only; None if it has no such URL."""
+    """The absolute http(s) URL of a reference, ASCII only and canonical; None if it has no such URL."""
     reference = reference.strip()
     if not reference or len(reference) > MAX_URL:
         return None
+    from w3lib.url import safe_url_string
+
     try:
         parts = urlsplit(urljoin(base, reference))
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
             return None
-        port = f":{parts.port}" if parts.port is not None else ""
-        host = parts.hostname if parts.hostname.isascii() else domain_of(parts.hostname)
+        if not parts.hostname.isascii():
+            parts = parts._replace(netloc=parts.netloc.lower().replace(parts.hostname, domain_of(parts.hostname)))
+        url = canonical(safe_url_string(parts.geturl()))
     except ValueError:
         return None
-    from w3lib.url import safe_url_string
-
-    url = urlunsplit((parts.scheme, host + port, parts.path or "/", parts.query, ""))
-    try:
-        safe: str = safe_url_string(url)
-    except ValueError:
-        return None
-    return safe if url_fault(safe) is None else None
+    return url if url_fault(url) is None else None
 
 
 def _references(root: lxml.html.HtmlElement) -> Iterator[tuple[str, bool]]:

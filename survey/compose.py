@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 from core.domain import Provider
 from core.files.targets import MAPPED
-from core.untrusted import port_of
+from core.untrusted import canonical
 from survey.figures import RANK_BUCKETS
 from survey.iw.record import OF_TARGETS, OF_WINDOW
 
@@ -131,10 +131,9 @@ def allocate(sizes: Mapping[str, int], places: int) -> dict[str, int]:
     return given
 
 
-def _file(row: Row) -> tuple[object, ...]:
-    """What tells files apart: neither the case of scheme and host, nor whether port 443 is written, nor a fragment."""
-    parts = urlsplit(row["url"])
-    return parts.scheme, parts.hostname, port_of(parts), parts.path or "/", parts.query
+def _file(row: Row) -> str:
+    """What tells files apart."""
+    return canonical(row["url"])
 
 
 def _joined(rows: Iterable[Row]) -> tuple[list[Row], list[tuple[Row, str]]]:

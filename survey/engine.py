@@ -98,7 +98,9 @@ def check_targets_out(subjects: Source, out: Path, targets_out: Path | None) -> 
     targets.check_out(targets_out, "--targets-out")
 
 
-def fill_targets(source: Path, out: Path, values: Mapping[str, Mapping[str, bool | int | str | None]]) -> None:
+def fill_targets(
+    source: Path, out: Path, values: Mapping[str, Mapping[str, bool | int | str | None]], ports: Mapping[str, int] = {}
+) -> None:
     """Writes the targets of `source`, all columns kept.
 
     Args:
@@ -106,11 +108,12 @@ def fill_targets(source: Path, out: Path, values: Mapping[str, Mapping[str, bool
         out: the file to write, atomically.
         values: column -> domain -> value; other domains keep their values, and so do files at another host than the
             first of their domain, which alone was asked.
+        ports: domain -> the port that answered, which may be another server than that of its URL.
     """
     table = targets.read(source, needs=("domain",))
     rows = [Subject(domain=row["domain"], url=row["url"]) for row in table.select(["domain", "url"]).to_pylist()]
     asked = {row.domain: row.origin for row in reversed(rows)}
-    names = [row.domain if row.origin == asked[row.domain] else "" for row in rows]
+    names = [r.domain if r.origin == asked[r.domain] and ports.get(r.domain, r.port) == r.port else "" for r in rows]
     columns = {}
     for column, by_domain in values.items():
         before = table.column(column).to_pylist()
@@ -197,7 +200,8 @@ def run(
         ledger.close()
     store.write_rows(options.out, survey.kind, records, survey.record)
     if options.targets_out is not None:
-        fill_targets(options.source, options.targets_out, known(survey, records))
+        ports = {record.domain: port for record in records if (port := getattr(record, "server_port", None))}
+        fill_targets(options.source, options.targets_out, known(survey, records), ports)
     read = subjects if is_new else None
     return SurveySummary(records=records, subjects=read, complaints=blocks.complaints, remarks=remarks)
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from core.files import targets
 from core.outreach.lists import RowFault, TopList, in_shard
+from core.untrusted import port_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +42,17 @@ class Subject:
             return self.domain
 
     @property
+    def port(self) -> int:
+        """The port of its URL; without one, or one that is not valid, 443."""
+        try:
+            return port_of(urlsplit(self.url or "https:"))
+        except ValueError:
+            return 443
+
+    @property
     def origin(self) -> str:
         """Its host, with the port of its URL if that is another one than 443."""
-        try:
-            port = urlsplit(self.url or "").port
-        except ValueError:
-            port = None
-        return self.host if port in (None, 443) else f"{self.host}:{port}"
+        return self.host if self.port == 443 else f"{self.host}:{self.port}"
 
     @property
     def names(self) -> tuple[str, ...]:

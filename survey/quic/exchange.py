@@ -276,7 +276,7 @@ async def exchange(request: ExchangeRequest) -> ExchangeResult:
     except OSError as error:
         for begun in made:
             begun.close()
-        return ExchangeResult(cause=QuicCause.TRANSPORT_ERROR, detail=f"no socket: {error.strerror or error}")
+        return ExchangeResult(cause=QuicCause.ADDRESS_REFUSED, detail=f"no socket: {error.strerror or error}")
     state = made[0]
     try:
         await state.done

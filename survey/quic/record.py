@@ -22,7 +22,7 @@ class QuicCause(StrEnum):
     """Neither an HTTPS record nor Alt-Svc offers h3; nothing was sent to the servers."""
     DNS_ERROR = "dns_error"
     ADDRESS_REFUSED = "address_refused"
-    """No address that may be contacted; no packet was sent."""
+    """No address that may be contacted, or that this host has a route to; no packet was sent."""
     BLOCKED = "blocked"
     """Domain or address is on a block list; no packet was sent."""
     NO_ANSWER = "no_answer"

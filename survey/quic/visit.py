@@ -196,6 +196,8 @@ class QuicVisitor:
         self, subject: Subject, endpoint: Candidate, address: str, answer: NegotiationAnswer, record: QuicRecord
     ) -> None:
         """The result: by the negotiation if that is enough, else by a handshake."""
+        if answer.probes == 0:
+            raise NotAskedError(ADDRESS_REFUSED, "this host has no route to it, or its own rules forbid it")
         offered = endpoint.source is not OfferSource.GUESS
         if answer.kind in (NegotiationKind.REFUSED, NegotiationKind.UNREACHABLE) or (
             answer.kind is NegotiationKind.SILENT and not offered

@@ -892,6 +892,37 @@ def test_what_is_known_to_be_elsewhere_costs_no_file_and_no_page(start: str, fou
     assert len(names) <= 1 + CrawlLimits().probes
 
 
+def test_dots_in_a_path_lead_around_no_rule_of_robots_txt() -> None:
+    """Servers resolve them before they answer (RFC 3986, section 6.2.2.3); the rules were asked about the text."""
+    asked: list[str] = []
+    private = ["https://a.example/x/../private/1.iso", "/%2e%2E/private/2.iso", "x\\..\\private\\3.iso", "/moved.iso"]
+    same = ["https://a.example:443/open.iso", "https://a.example/x/../open.iso", "/open.iso", "/%2e/open.iso#a"]
+
+    class World:
+        async def addresses(self, host: str) -> Answer:
+            return Answer(addresses=("127.0.0.1",), chain=())
+
+        async def fetch(self, ask: CrawlRequest) -> CrawlReply:
+            asked.append(ask.url.removeprefix("https://a.example"))
+            ask.html, ask.length = asked[-1] == "/", 5_000_000
+            body = "".join(f'<a href="{link}"></a>' for link in private + same)
+            status, headers = 200, {}
+            if asked[-1] == "/robots.txt":
+                body = "User-agent: *\nDisallow: /private/"
+            elif asked[-1] == "/moved.iso":
+                status, headers = 302, {"location": "https://a.example/x/../private/4.iso"}
+            return CrawlReply(status=status, headers=headers, body=body.encode(), address="127.0.0.1", stopped=False)
+
+    fake: Any = World()
+    visit = DomainVisit(
+        domain="a.example", limits=CrawlLimits(), fetch=fake.fetch, resolver=fake, pins=Pins(None),
+        blocks=BlockLists([]), pace=Throttle(1_000.0, 1),
+    )  # fmt: skip
+    result = asyncio.run(visit.run())
+    assert asked == ["/robots.txt", "/", "/moved.iso", "/open.iso"]
+    assert (result.url, result.detail) == ("https://a.example/open.iso", None)
+
+
 def test_a_scheme_s_own_port_may_be_written() -> None:
     nothing: Any = None
     visit = DomainVisit(

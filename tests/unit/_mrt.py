@@ -91,7 +91,7 @@ def expected(route: Route) -> tuple[object, ...]:
     return (f"{network}/{length}", origin, text, PEERS[route.peer][1], PEERS[route.peer][0], route.path_id)
 
 
-asns = st.integers(1, 2**32 - 2)
+asns = st.integers(1, 2**32 - 2) | st.sampled_from((0, 23456, 64512, 15169))
 segments_strategy = st.lists(
     st.tuples(st.sampled_from((1, 2, 2, 2, 3, 4)), st.lists(asns, min_size=1, max_size=5).map(tuple)), max_size=4
 ).map(tuple)

@@ -176,6 +176,7 @@ def test_a_file_is_one_target_whatever_domains_lead_to_it() -> None:
 def test_a_file_is_the_same_however_its_url_is_written() -> None:
     """A load balancer redirects to port 443 by number, and links of that page have it, too."""
     written = ["https://d0.example/f", "https://d0.example:443/f", "HTTPS://D0.example/f", "https://d0.example/f#a"]
+    written += ["https://d0.example/a/../f", "https://d0.example/%2E/f"]
     assert len(choose([target(n, url=url) for n, url in enumerate(written)], per_provider=9).rows) == 1
     for first, second in ((written[0], written[1]), (written[2], written[0])):
         found = choose([target(0, url=first, quic=None), target(0, url=second, quic=True)])

@@ -194,6 +194,15 @@ def write(folder: Path, name: str, text: str) -> None:
     (folder / f"{name}.toml").write_text(text)
 
 
+def test_the_longest_suffix_of_a_cname_decides(tmp_path: Path) -> None:
+    """The first file by name did, so that a part of a provider's names could be given to no other."""
+    write(tmp_path, "amazon", 'name = "amazon"\ntitle = "A"\nseed_asns = [7]\ncname_suffixes = ["amazonaws.com"]\n')
+    write(tmp_path, "s3", 'name = "s3"\ntitle = "S"\nseed_asns = [8]\ncname_suffixes = ["s3.amazonaws.com"]\n')
+    rules = Providers(read_providers(tmp_path), as2org.Organisations())
+    assert rules.by_cname(["b.s3.amazonaws.com"]) == "s3" and rules.by_cname(["e.elb.amazonaws.com"]) == "amazon"
+    assert rules.by_cname(["b.s3.amazonaws.com", "e.elb.amazonaws.com"]) == "amazon", "the last name comes first"
+
+
 def test_a_folder_of_the_users_own(tmp_path: Path) -> None:
     suffixes = 'cname_suffixes = [".Fastly.net", "fastlylb.net."]\n'
     write(tmp_path, "fastly", f'name = "fastly"\ntitle = "Fastly"\nseed_asns = [7]\nsiblings = false\n{suffixes}')

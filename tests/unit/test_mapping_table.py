@@ -107,7 +107,7 @@ def test_what_is_dropped_and_counted() -> None:
         ("192.0.2.0/24", "701 64512 64513"),
         ("198.51.100.0/24", "64512"),
         ("203.0.113.0/24", ""),
-        ("10.0.0.0/8", "701 4200000000 23456 0"),
+        ("10.0.0.0/8", "701 4200000000 65535"),
         ("11.0.0.0/8", "701 131072 64496 65552 131071"),  # nobody has 65552 to 131071 (IANA)
     )
     assert found.about["dropped"] == {"default route": 2, "prefix too short": 2, "path without a public AS": 2}
@@ -116,6 +116,31 @@ def test_what_is_dropped_and_counted() -> None:
     assert found.find("10.1.1.1").asn == 701  # type: ignore[union-attr]
     assert found.find("11.1.1.1").asn == 131072  # type: ignore[union-attr]
     assert found.find("::ffff:10.1.1.1").asn == 701  # type: ignore[union-attr]
+
+
+def test_a_lost_number_of_4_bytes_is_not_the_as_before_it() -> None:
+    """The AS before AS_TRANS counted as the origin, and a provider's transit customer as the provider (RFC 6793)."""
+    found = table_of(
+        ("8.0.0.0/8", "1 15169"),
+        ("8.8.0.0/16", "1 15169 23456"),
+        ("8.8.0.0/16", "2 15169 23456 65535"),  # behind it, a number that leaked
+        ("8.9.0.0/16", "1 15169 23456"),
+        ("8.9.0.0/16", "2 15169 400000"),  # that peer's routers had all of it
+        ("8.10.0.0/16", "1 23456 15169"),
+    )
+    unknown, real, before = (found.find(f"8.{n}.0.1") for n in (8, 9, 10))
+    assert unknown is not None and (unknown.prefix, unknown.asn) == ("8.8.0.0/16", None)
+    assert (dict(unknown.votes), unknown.as_set_votes) == ({}, 2)
+    assert real is not None and (real.asn, dict(real.votes), real.moas) == (400000, {400000: 1}, False)
+    assert before is not None and before.asn == 15169
+
+
+def test_a_route_of_as_0_counts_as_withdrawn() -> None:
+    """RFC 7607, section 2; the AS before it had the prefix."""
+    found = table_of(("8.0.0.0/8", "1 15169"), ("8.8.0.0/16", "1 701 0"), ("8.8.0.0/16", "2 702 0 65535"))
+    at = found.find("8.8.0.1")
+    assert at is not None and (at.prefix, at.asn) == ("8.0.0.0/8", 15169)
+    assert found.about["dropped"] == {"path without a public AS": 2}
 
 
 def test_a_table_comes_back_from_disk(tmp_path: Path) -> None:

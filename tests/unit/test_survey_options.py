@@ -27,13 +27,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from core import terminal
 from core.domain import Target
 from core.errors import UsageError
 from core.files import schemas, store
+from core.outreach.arguments import ledger_beside
 from core.outreach.blocks import BlockLists
 from core.outreach.dns import Answer
 from core.outreach.pace import Lanes
-from survey import figures
+from survey import engine, figures
 from survey.access import Access, NotAskedError
 from survey.charts import draw_figures
 from survey.engine import fill_targets, known
@@ -44,7 +46,8 @@ from survey.options.prober import REPLY, REQUEST, TCP_INFO_BYTES, parse_tcp_info
 from survey.options.record import LOCAL_FAULTS, SHAKEN, HandshakeFailure, OptionsRecord, failure_of
 from survey.options.visit import OptionsVisitor
 from survey.subjects import Subject
-from survey.surveys.options import OPTIONS
+from survey.surveys import SurveyOptions
+from survey.surveys.options import OPTIONS, OptionsSettings
 from tests.terminals import on_terminal
 from upshift import cli
 
@@ -292,6 +295,26 @@ def test_a_file_at_another_host_of_a_domain_is_not_filled_in(tmp_path: Path) -> 
     store.write_rows(tmp_path / "t.parquet", "targets", rows)
     fill_targets(tmp_path / "t.parquet", tmp_path / "out.parquet", {"ecn": {"a.example": True}})
     assert store.read_table(tmp_path / "out.parquet", "targets").column("ecn").to_pylist() == [True, None, True, False]
+
+
+def test_what_another_port_says_is_not_of_the_url(tmp_path: Path) -> None:
+    """Where port 443 was closed, targets had the options of port 80, and campaigns over 443 took them."""
+    source, out = tmp_path / "t.csv", tmp_path / "out.parquet"
+    urls = [f"https://d{n}.example{end}" for n, end in enumerate(("/f", "/f", ":8443/f"))]
+    source.write_text("domain,url\n" + "".join(f"d{n}.example,{url}\n" for n, url in enumerate(urls)))
+    asked = [record(0, server_port=443), record(1, server_port=80), record(2, server_port=443)]
+    options = SurveyOptions(source=source, out=tmp_path / "r.parquet", targets_out=out)
+    subjects = engine.check(OPTIONS, options, OptionsSettings())
+    ledger = engine.SurveyLedger(
+        ledger_beside(options.out, None), engine.plan_of(OPTIONS, options, OptionsSettings(), source)
+    )
+    ledger.fill(subjects)
+    ledger.record([(one.domain, "ok", engine.document_of(one)) for one in asked])
+    ledger.close()
+    with terminal.show_progress() as shown:
+        engine.run(OPTIONS, options, OptionsSettings(), subjects, shown)
+    for column in ("ecn", "sack", "window_scaling"):
+        assert store.read_table(out, "targets").column(column).to_pylist() == [True, None, None]
 
 
 def test_a_host_that_opts_out_while_its_handshake_waits_is_not_contacted(tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ def test_subjects_that_cannot_be_had(tmp_path: Path) -> None:
         ("https://www.a.example/f", "www.a.example", "www.a.example"),
         ("https://A.example.:443/f", "a.example", "a.example"),
         ("https://cdn.example:8443/f", "cdn.example", "cdn.example:8443"),
+        ("http://a.example/f", "a.example", "a.example:80"),
         ("https://[x/f", "a.example", "a.example"),
         ("https://a.example:x/f", "a.example", "a.example"),
     ],

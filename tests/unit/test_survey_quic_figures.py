@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import csv
+import errno
 import io
 import itertools
 import json
@@ -35,7 +36,7 @@ from survey.quic.exchange import ExchangeResult
 from survey.quic.negotiate import NegotiationAnswer, NegotiationKind, Negotiator
 from survey.quic.record import NOT_ASKED, QuicCause, QuicRecord, figures
 from survey.quic.visit import QuicVisitor, verdict
-from survey.quic.wire import Flaw
+from survey.quic.wire import Flaw, VersionOffer
 from survey.subjects import Subject
 from survey.surveys.quic import supports
 from tests.terminals import on_terminal
@@ -295,6 +296,28 @@ def test_probes_that_our_kernel_did_not_send_do_not_count(tmp_path: Path, kind: 
     answer = NegotiationAnswer(kind=NegotiationKind(kind), probes=sent)
     visitor.negotiator.ask.return_value = answer  # type: ignore[attr-defined]
     assert asyncio.run(visitor._ask(("a.example",) * 2, "198.18.0.9", 443)) == (replace(answer, probes=probes), None)
+
+
+@pytest.mark.parametrize("is_probed", [False, True])
+def test_what_our_kernel_did_not_send_is_no_result_of_the_server(tmp_path: Path, is_probed: bool) -> None:
+    """A host that had lost its route wrote `quic = false` of all targets; once the negotiation was over, too."""
+    visitor = _visitor(tmp_path / "blocked.txt", "nobody.example")
+    answer = NegotiationAnswer(kind=NegotiationKind.UNREACHABLE, probes=0)
+    if is_probed:
+        offer = VersionOffer(versions=(1,), greased=False, duplicates=False)
+        answer = NegotiationAnswer(kind=NegotiationKind.VERSIONS, offer=offer)
+    no_route = OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    async def work() -> QuicRecord:
+        opening = mock.patch.object(asyncio.get_running_loop(), "create_datagram_endpoint", side_effect=no_route)
+        with opening, mock.patch.object(QuicVisitor, "_negotiate", return_value=(answer, None)):
+            endpoint = Candidate(host="198.18.0.9", port=443, source=OfferSource.ALT_SVC)
+            record = QuicRecord(domain="198.18.0.9", surveyed_at=0.0)
+            return await visitor._try(Subject(domain="198.18.0.9"), endpoint, record)
+
+    found = asyncio.run(work())
+    assert (found.cause, supports(found)) == (QuicCause.ADDRESS_REFUSED, None), found.detail
+    assert figures([found]).counts["asked"] == 0
 
 
 @pytest.mark.parametrize("opts_out", ["a.example", "cdn.example"])
