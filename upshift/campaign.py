@@ -31,6 +31,7 @@ from downloader.control.metrics import Endpoint, parse_endpoint
 from downloader.control.reporter import Reporter
 from downloader.control.stop_pause import STOP, StoppableProgress, clear_stop, parse_time
 from downloader.execution.engine import Session, trusts_clock
+from downloader.execution.journal import in_recorded_order
 from downloader.execution.run import RunSummary, check_plan, run_campaign
 from downloader.limits.disk import check_start
 from downloader.schedule.schedule import State
@@ -73,8 +74,8 @@ def run_file(
     campaign = replace(campaign, **{name: value for name, value in given.items() if value is not None})
     if options.stop_when:
         campaign = replace(campaign, stop_when=parse_rule(options.stop_when, campaign.comparisons))
-    plan = shared_plan(campaign, here)
     check_free(out)  # first: the journal of a run that has just begun cannot be read yet
+    plan = shared_plan(replace(campaign, vantage_points=in_recorded_order(campaign.vantage_points, out)), here)
     in_folder = len(plan.vantage_points) if here is None and campaign.topology is not None else 1
     check_plan(plan, out, in_folder=in_folder)
     _check_host(plan, here)

@@ -63,8 +63,8 @@ class Fetched:
     """False: `ip_bytes` is the most that it can be, as the attempt was killed or interrupted, or its capture lacks
     packets, or as it had servers of others, too."""
     requests: tuple[RecordedRequest, ...]
-    """Those that are recorded; a kill may have hit another one. Of those that an opt-out ended, the first, which may
-    have run: the others sent nothing."""
+    """Those that are recorded; a kill may have hit another one. Of those that an opt-out or its slot ended, the first,
+    which may have run: the others sent nothing."""
 
 
 def parse(text: str) -> Selection:
@@ -153,9 +153,11 @@ def _servers(journal: JournalReader, entry: AccountEntry, *, has_several: bool) 
 
 
 def _sent(downloads: Sequence[Download]) -> list[Download]:
-    """The downloads of an attempt in their order, without those that were left when an opt-out ended it."""
-    causes = [download.failure for download in downloads]
-    ended = causes.index(Failure.OPTED_OUT) if Failure.OPTED_OUT in causes else len(downloads)
+    """The downloads of an attempt in their order, without those that were left when an opt-out or its slot ended it."""
+    # Of a client that answers, even with the failure `unknown`, the set-up time is known.
+    silent = [d.failure == Failure.UNKNOWN and d.setup_s is None and d.local_port is None for d in downloads]
+    cut = [is_silent or d.failure == Failure.OPTED_OUT for d, is_silent in zip(downloads, silent, strict=True)]
+    ended = cut.index(True) if True in cut else len(downloads)
     return list(downloads[: ended + 1])
 
 

@@ -209,8 +209,10 @@ class Attempt:
             if dropped is None:
                 self._ip_bytes = capture.abandon()
         self._ip_bytes = ip_bytes(path)
-        # A client that got a body proves an empty capture wrong: its packets went by another interface.
-        self._is_whole = dropped == 0 and (self._ip_bytes > 0 or not any(d.body_bytes for d in self.downloads))
+        # A client that got a body proves an empty capture wrong: its packets went by another interface. And what was on
+        # its way to a client that a cut killed is in no capture.
+        seen = self._ip_bytes > 0 or not any(d.body_bytes for d in self.downloads)
+        self._is_whole = dropped == 0 and seen and (self._cut is None or self._entered is None)
         verdict = None if watch is None else watch.finish()
         done = complete(self.downloads, capture=self._vantage.relative(path), dropped=dropped, verdict=verdict)
         disturbed = (None if verdict is None else verdict.disturbed) or stepped_clock(clock_s, clock_offset_s())
@@ -296,6 +298,8 @@ class Attempt:
         before_s, after_s = pauses_s(self._campaign.published_quirks, client.transport)
         with self._parts.on(Part.PAUSE):
             self._vantage.pause(before_s)
+        if before_s:  # who opted out meanwhile, or whose slot ended, is sent nothing
+            self._check()
         request = DownloadRequest(
             url=self._run.target.url,
             address=goal.address,

@@ -364,13 +364,12 @@ def _taken(
     """IP bytes of a killed attempt, and whether they are all of them and no more; None: nobody knows."""
     if entry.address is None:
         return 0, True
-    if path.exists():  # killed between the end of the capture and the record
-        return ip_bytes(path), True
-    parts = [part for part in part_names(path) if part.exists()]
-    if not parts:  # lost in a power cut
+    # Killed between the end of the capture and the record, it is whole, but nobody knows what the kernel dropped of it.
+    files = [file for file in (path, *part_names(path)) if file.exists()]
+    if not files:  # lost in a power cut
         return None, False
     finished = journal.attempt(entry.run, entry.attempt)
-    return interrupted_bytes(campaign, run.target, sum(map(ip_bytes, parts)), finished), False
+    return interrupted_bytes(campaign, run.target, sum(map(ip_bytes, files)), finished), False
 
 
 def trusts_clock(campaign: Campaign) -> bool:

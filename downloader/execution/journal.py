@@ -290,6 +290,15 @@ def check_folder(plan: SharedPlan, out: Path) -> None:
                 raise another_plan(journal.path.parent, changed)
 
 
+def in_recorded_order(names: tuple[str, ...], out: Path) -> tuple[str, ...]:
+    """The vantage points in the folder's order, if it has the same: the order is in the hash, and changes nothing."""
+    if not any(out.glob(f"vantage/*/{FILE_NAME}")):
+        return names
+    with open_journals(out) as journals:
+        known = (tuple(journal.document("campaign").get("vantage_points", ())) for journal in journals.values())
+        return next((order for order in known if set(order) == set(names)), names)
+
+
 def another_plan(folder: Path, changed: list[str]) -> UsageError:
     """The error for a vantage point's folder with results of another plan."""
     more = [f"and {len(changed) - _MOST_NAMED} more"] if len(changed) > _MOST_NAMED else []

@@ -151,6 +151,16 @@ def test_an_estimate_is_at_most(campaign: Path) -> None:
     assert "at most 1234" in call("AS64500", campaign).output
 
 
+def test_a_kill_after_its_capture_ended_says_nothing_of_what_the_capture_lacks(campaign: Path) -> None:
+    """What the kernel dropped is told by tcpdump, in no file; and the packets may have gone by another interface."""
+    whole = campaign / "whole.pcap"
+    write(whole, [])
+    with closing(Journal.open(campaign / "vantage" / "MUC", plan(3), plan_hash="h")) as journal:
+        settle_killed(any_campaign(), journal, {run.number: run for run in plan(3)}, lambda *_: whole)
+    _, killed = fetched(parse("AS64500"), [campaign])
+    assert not killed.exact and 0 < killed.ip_bytes < 5_000_000
+
+
 @pytest.mark.parametrize(
     ("change", "asked"),
     [
@@ -188,6 +198,18 @@ def test_what_an_opt_out_left_is_no_request(campaign: Path) -> None:
         )
     (first, _) = fetched(parse("AS64500"), [campaign])
     assert [request.configuration for request in first.requests] == list(CONFIGURATIONS)[:3]
+
+
+def test_what_the_end_of_a_slot_left_is_no_request(campaign: Path) -> None:
+    """A client's own failure `unknown` is one: its set-up time is known."""
+    with closing(sqlite3.connect(campaign / "vantage" / "MUC" / "journal.sqlite")) as db, db:
+        failed = "json_set(record, '$.failure', 'unknown', '$.outcome', 'failed', '$.setup_s', 0.1)"
+        of_run_0 = "WHERE plan IN (SELECT id FROM plan WHERE run = 0 ORDER BY id"
+        db.execute(f"UPDATE downloads SET record = {failed} {of_run_0} LIMIT 2)")
+        silent = f"json_remove({failed}, '$.setup_s', '$.local_port')"
+        db.execute(f"UPDATE downloads SET record = {silent} {of_run_0} LIMIT -1 OFFSET 3)")
+    (first, _) = fetched(parse("AS64500"), [campaign])
+    assert [request.configuration for request in first.requests] == list(CONFIGURATIONS)[:4]
 
 
 def test_what_was_not_resolved_is_no_request(campaign: Path) -> None:

@@ -14,6 +14,7 @@ import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import upshift.campaign
 from core.domain import Target
 from core.errors import PlaceError, UsageError
 from core.files import store
@@ -25,7 +26,8 @@ from downloader import clients, factors
 from downloader.campaign.campaign import Campaign, from_document, load
 from downloader.campaign.plan import plan_hash
 from downloader.campaign.targets import check_trust, describe_trust, load_targets, trusted
-from downloader.execution.journal import _agree
+from downloader.execution.engine import Session
+from downloader.execution.journal import Journal, _agree, as_recorded
 from tests.cells import examples
 from upshift.campaign import run_file
 from upshift.demo import campaign_text
@@ -120,6 +122,29 @@ def test_a_vantage_point_that_the_command_line_names_twice_is_refused(tmp_path: 
     options = RunOptions(vantage=["MUC", "MUC"])
     with show_progress() as progress, pytest.raises(UsageError, match=r"vantage_points: .* named twice"):
         run_file(tmp_path / "c.toml", tmp_path / "out", options, progress=progress)
+
+
+def test_the_order_of_vantage_points_is_not_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder was refused as that of another plan, though all its measurement runs are the same."""
+    path, out, digests = tmp_path / "c.toml", tmp_path / "out", []
+    path.write_text('name = "c"\nlab = "anrw"\ntargets = "lab"\npermute = ["ecn"]\n')
+
+    def run(session: Session, *_: object, **__: object) -> None:
+        plan = session.plan
+        digests.append(plan.digest)
+        for name in plan.vantage_points:
+            meta = {"campaign": json.dumps(as_recorded(plan))}
+            Journal.open(out / "vantage" / name, plan.runs(name), plan_hash=plan.digest, meta=meta).close()
+
+    monkeypatch.setattr(upshift.campaign, "_run", run)
+    with show_progress() as progress:
+        for names in (["SFO", "MUC"], ["MUC", "SFO"]):
+            run_file(path, out, RunOptions(vantage=names), progress=progress)
+        with pytest.raises(UsageError, match=r"results of other vantage points \(SFO\)"):
+            run_file(path, out, RunOptions(vantage=["MUC"]), progress=progress)
+        with pytest.raises(UsageError, match="another plan; changed since: vantage_points"):
+            run_file(path, out, RunOptions(vantage=["MUC", "SFO", "SGP"]), progress=progress)
+    assert len(digests) == 2 and len(set(digests)) == 1
 
 
 @pytest.mark.parametrize(

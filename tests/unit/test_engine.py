@@ -33,7 +33,7 @@ from downloader.execution.journal import Ended, Journal
 from downloader.limits.captures import CaptureStore, CaptureTable
 from downloader.limits.disk import FolderDisk
 from downloader.programs import resolve
-from downloader.schedule.schedule import Turns
+from downloader.schedule.schedule import Cut, Turns
 from downloader.schedule.slots import share
 from tests.campaigns import Silent
 from tests.unit.test_budget import campaign
@@ -270,6 +270,41 @@ def test_a_body_proves_an_empty_capture_wrong(bench: Bench, monkeypatch: pytest.
     bodies = 1_000_000 * len(bench.worker.campaign.of(TARGETS[0]))
     entries = list(bench.journal.spent.entries())
     assert len(entries) == len(TARGETS) and all(entry.ip_bytes > bodies and not entry.settled for entry in entries)
+
+
+def test_what_is_on_its_way_to_a_client_that_an_opt_out_kills_is_in_no_capture(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator who had just opted out was told that the packets until then were all."""
+    capturing(monkeypatch, packets=10)
+    cut = calls.CutError(Cut("d0.example is on a block list", Failure.OPTED_OUT))
+    fail_once(monkeypatch, Caller, "download", cut, calls_before=1)
+    bench.worker.work()
+    assert [one.failure for one in bench.journal.attempt(0, 1)] == [None, Failure.OPTED_OUT]
+    (first, *others) = sorted(bench.journal.spent.entries(), key=lambda entry: entry.run)
+    in_flight = min(download_bytes(bench.worker.campaign, TARGETS[0]), IN_FLIGHT_BYTES)
+    assert (first.ip_bytes, first.settled) == (with_overhead(1_000_000) + in_flight, False)
+    assert [(entry.ip_bytes, entry.settled) for entry in others] == [(20_000, True)] * 2
+
+
+def test_who_opts_out_in_a_pause_before_a_download_is_sent_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The quirk `pauses` waits up to 5 s there: the client was started, and killed once it had begun."""
+    capturing(monkeypatch, packets=10)
+    monkeypatch.setattr(attempt, "pauses_s", lambda *_: (0.001, 0.0))
+    called: list[object] = []
+    monkeypatch.setattr(Caller, "download", lambda *given: called.append(given))
+    cut = Cut("it is on a block list", Failure.OPTED_OUT)
+    pause = bench.worker.pause
+
+    def opt_out(seconds: float) -> None:
+        pause(seconds)
+        monkeypatch.setattr(bench.worker._schedule, "cut", lambda _: cut)
+
+    monkeypatch.setattr(bench.worker, "pause", opt_out)
+    bench.worker.work()
+    assert not called and {one.failure for one in bench.journal.downloads()} == {Failure.OPTED_OUT}
 
 
 def test_what_is_on_its_way_to_a_cut_download_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
