@@ -289,7 +289,8 @@ def with_setup(result: ClientResult, *, called_at: float) -> ClientResult:
         called_at: Unix time of the call, by the clock of `started_at`.
     """
     setup_s = result.started_at - called_at
-    if result.failure is Failure.ADDRESS_REFUSED or setup_s < 0:  # no packet was sent, or the host's clock was set
+    unsent = result.failure_code in (FailureCode.NO_ROUTE, FailureCode.HOST_FIREWALL)
+    if unsent or result.failure is Failure.ADDRESS_REFUSED or setup_s < 0:  # or the host's clock was set
         return replace(result, setup_s=None)
     return replace(result, setup_s=round(setup_s, 6))
 

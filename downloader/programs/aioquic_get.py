@@ -8,6 +8,7 @@ as this client is CPU-bound. A qlog is written only if `--logs` asks for it (the
 from __future__ import annotations
 
 import contextlib
+import errno
 import select
 import socket
 import ssl
@@ -76,17 +77,16 @@ class _Download:
         self.stream: int | None = None
         self.received = 0
         self.behind = 0
+        self.highest = 0
         self.loss_episodes = 0
 
     def run(self) -> None:
         """From the first packet to the last byte, a failure, or the end of the budget."""
         address = self.sock.getpeername()
         self.quic.connect(address, now=time.monotonic())
-        first, *more = [data for data, _ in self.quic.datagrams_to_send(now=time.monotonic())]
+        datagrams = self.quic.datagrams_to_send(now=time.monotonic())
         self.document.start()
-        self.sock.send(first)
-        for data in more:
-            self.sock.send(data)
+        self._send(datagrams)
         while not self.document.is_over():
             timer = self.quic.get_timer()
             wake = self.document.deadline if timer is None else min(timer, self.document.deadline)
@@ -131,19 +131,23 @@ class _Download:
         return None
 
     def _note_order(self) -> None:
-        """Counts a loss where a part of the body stays missing for three packets (RFC 9002, section 6.1.1)."""
+        """Counts a loss where a part of the body stays missing for three packets of it (RFC 9002, section 6.1.1)."""
         stream = self.quic._streams.get(self.stream) if self.stream is not None else None
         if stream is None or not len(stream.receiver._ranges):
             self.behind = 0
-            return
-        self.behind += 1
-        self.loss_episodes += self.behind == _LOST_AFTER_PACKETS
+        elif stream.receiver.highest_offset > self.highest:  # what brings nothing new waits for nothing
+            self.behind += 1
+            self.loss_episodes += self.behind == _LOST_AFTER_PACKETS
+            self.highest = stream.receiver.highest_offset
 
-    def _send(self) -> None:
-        for data, _ in self.quic.datagrams_to_send(now=time.monotonic()):
-            # A full send buffer drops the datagram, as any path may; QUIC retransmits its content.
-            with contextlib.suppress(BlockingIOError):
+    def _send(self, datagrams: list[tuple[bytes, Any]] | None = None) -> None:
+        for data, _ in datagrams or self.quic.datagrams_to_send(now=time.monotonic()):
+            try:
                 self.sock.send(data)
+            except OSError as error:
+                # A full buffer or queue of this host drops the datagram, as any path may; QUIC retransmits its content.
+                if error.errno not in (errno.EAGAIN, errno.ENOBUFS):
+                    raise
 
     def _on_quic(self, event: QuicEvent) -> None:
         if isinstance(event, HandshakeCompleted):
@@ -306,7 +310,8 @@ def _download(document: Document, trusted: crypto.X509Store, configuration: Quic
             state.run()
         except OSError as error:
             connected = values["connect_s"] is not None
-            document.fail(*codes.of_os_error(error, codes.heard(sock), connected=connected, over_tcp=False))
+            if not document.is_over():  # else it is the acknowledgement of the last byte that cannot be sent
+                document.fail(*codes.of_os_error(error, codes.heard(sock), connected=connected, over_tcp=False))
         except MemoryError:
             raise  # a crash: what it holds is bounded (core.system.confine)
         except Exception as error:

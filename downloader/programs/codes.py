@@ -26,7 +26,9 @@ _NO_ROUTE = frozenset(
 )
 """The last is a blackhole route's (fib_props in net/ipv4/fib_semantics.c), while connecting."""
 _NETWORK_ERRORS = _NO_ROUTE | {errno.EACCES, errno.EPERM, errno.EMSGSIZE, errno.ENOPROTOOPT, errno.ENONET}
-"""ENOPROTOOPT and ENONET are ICMP's codes 2 and 8 (icmp_err_convert in net/ipv4/icmp.c)."""
+_NETWORK_ERRORS |= {errno.ENOBUFS}
+"""ENOPROTOOPT and ENONET are ICMP's codes 2 and 8 (icmp_err_convert in net/ipv4/icmp.c). ENOBUFS: a queue of this host
+is full (net_xmit_errno), which all clients but libcurl take for a loss."""
 _RESET_ERRORS = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ENOTCONN})
 """The last is what a connection has become whose reset came before it was asked for its address."""
 

@@ -258,7 +258,7 @@ class Document:
             return self.fail(Failure.PROTOCOL_ERROR, "two values of content-length", FailureCode.BAD_LENGTH)
         if lowered.get("transfer-encoding", "chunked").lower() != "chunked":
             return self.fail(Failure.PROTOCOL_ERROR, "a transfer-encoding but chunked", FailureCode.HTTP_SYNTAX)
-        if lengths:
+        if lengths and "transfer-encoding" not in lowered:  # which overrides it (RFC 9112, section 6.3)
             self.values["content_length"] = int(lengths.pop())
         if status == http.HTTPStatus.SWITCHING_PROTOCOLS:
             detail = "101 Switching Protocols was not asked for"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import os
+import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,14 +16,17 @@ from aioquic._buffer import Buffer
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
 from aioquic.quic.events import HandshakeCompleted, StreamDataReceived
-from aioquic.quic.packet import pull_quic_header
+from aioquic.quic.packet import QuicStreamFrame, pull_quic_header
 from aioquic.quic.packet_builder import QuicPacketBuilderStop
 from aioquic.quic.recovery import QuicPacketPacer
+from aioquic.quic.stream import QuicStream
 from aioquic.tls import Epoch
 
+from core.domain import Outcome
+from downloader.programs import aioquic_get
 from downloader.programs.aioquic_connection import VerifyingConnection, load_certificates
-from downloader.programs.aioquic_get import _configuration
-from downloader.programs.common import Options
+from downloader.programs.aioquic_get import _configuration, _Download
+from downloader.programs.common import Document, Options
 
 SERVER, CLIENT = ("127.0.0.1", 4430), ("127.0.0.1", 50_000)
 WIDE, NARROW = 1 << 26, 65_535
@@ -41,8 +48,14 @@ class _Full:
 
 
 def client(folder: Path, max_data: int = WIDE, max_stream_data: int = WIDE) -> VerifyingConnection:
+    options = asked(folder)
+    configuration = _configuration(options, max_data, max_stream_data, None, None)
+    return VerifyingConnection(configuration, load_certificates(options))
+
+
+def asked(folder: Path) -> Options:
     AUTHORITY.cert_pem.write_to_path(str(folder / "ca.pem"))
-    options = Options(
+    return Options(
         url="https://a.example/r",
         host="a.example",
         path="/r",
@@ -54,8 +67,6 @@ def client(folder: Path, max_data: int = WIDE, max_stream_data: int = WIDE) -> V
         user_agent="tests",
         allowed=(ipaddress.ip_network("127.0.0.0/8"),),
     )
-    configuration = _configuration(options, max_data, max_stream_data, None, None)
-    return VerifyingConnection(configuration, load_certificates(options))
 
 
 def server(folder: Path, first: bytes) -> QuicConnection:
@@ -77,6 +88,92 @@ def test_the_first_probe_comes_after_a_second(tmp_path: Path) -> None:
     connection.connect(SERVER, now=0.0)
     assert connection.datagrams_to_send(now=0.0)
     assert connection.get_timer() == pytest.approx(1.0), "RFC 9002, section 6.2.2, and the other clients"
+
+
+class _Queue:
+    """A socket whose host drops the first datagrams in a full queue, which the kernel tells with IP_RECVERR."""
+
+    def __init__(self, full: int) -> None:
+        self.full, self.sent = full, 0
+
+    def getpeername(self) -> tuple[str, int]:
+        return SERVER
+
+    def send(self, data: bytes) -> int:
+        self.full -= 1
+        if self.full >= 0:
+            raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+        self.sent += 1
+        return len(data)
+
+
+def test_a_datagram_that_this_host_drops_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other QUIC clients of ours send it again, and so does TCP its SYN."""
+    options, queue = asked(tmp_path), _Queue(full=1)
+    document = Document("aioquic", "aioquic", options, confined=False)
+    configuration = _configuration(options, WIDE, WIDE, None, None)
+    state = _Download(document, queue, configuration, load_certificates(options))  # type: ignore[arg-type]
+    monkeypatch.setattr(state, "_wait", lambda _seconds: document.spent())
+    monkeypatch.setattr(state, "_take", lambda _address: None)
+    state.run()
+    assert (document.values["failure"], queue.sent) == ("connect_timeout", 0), "it went on, and waited for its timer"
+    queue.full = 1
+    state.quic = client(tmp_path)
+    state.quic.connect(SERVER, now=0.0)
+    state._send()
+    assert queue.sent == 0
+
+
+DATA, NOTHING = 1200, 0
+
+
+@pytest.mark.parametrize(
+    ("behind", "losses"),
+    [
+        ([DATA, DATA], 0),
+        ([DATA, DATA, DATA], 1),
+        ([DATA, NOTHING, NOTHING, NOTHING], 0),
+        ([NOTHING, NOTHING, DATA, DATA, NOTHING], 0),
+    ],
+)
+def test_a_loss_is_what_three_packets_of_the_body_came_before(tmp_path: Path, behind: list[int], losses: int) -> None:
+    """As with quiche: acknowledgements, probes of a larger MTU and repetitions wait for nothing."""
+    options = asked(tmp_path)
+    document = Document("aioquic", "aioquic", options, confined=False)
+    configuration = _configuration(options, WIDE, WIDE, None, None)
+    state = _Download(document, _Queue(full=0), configuration, load_certificates(options))  # type: ignore[arg-type]
+    state.stream, receiver, end = 0, QuicStream(0).receiver, 2 * DATA
+    state.quic._streams[0] = SimpleNamespace(receiver=receiver)  # type: ignore[assignment]
+    receiver.handle_frame(QuicStreamFrame(data=bytes(DATA), offset=0))
+    state._note_order()
+    for size in behind:
+        if size:
+            receiver.handle_frame(QuicStreamFrame(data=bytes(size), offset=end))
+        end += size
+        state._note_order()
+    receiver.handle_frame(QuicStreamFrame(data=bytes(DATA), offset=DATA))
+    state._note_order()
+    assert (state.loss_episodes, state.behind) == (losses, 0)
+
+
+def test_an_error_after_the_last_byte_leaves_the_download_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last acknowledgement meets a port that has closed."""
+
+    def run(state: _Download) -> None:
+        state.document.end(Outcome.OK)
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+
+    options = asked(tmp_path)
+    document = Document("aioquic", "aioquic", options, confined=False)
+    monkeypatch.setattr(_Download, "run", run)
+    with socket.socket(type=socket.SOCK_DGRAM) as sock:
+        sock.connect(SERVER)
+        monkeypatch.setattr(aioquic_get, "_open_socket", lambda _options: sock)
+        configuration = _configuration(options, WIDE, WIDE, None, None)
+        aioquic_get._download(document, load_certificates(options), configuration)
+    assert (document.values["outcome"], document.values["failure"]) == (Outcome.OK, None)
 
 
 @pytest.mark.parametrize(("max_data", "max_stream_data"), [(NARROW, WIDE), (WIDE, NARROW)])

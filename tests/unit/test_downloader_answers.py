@@ -74,8 +74,9 @@ def test_set_up_time_is_what_lies_between_call_and_first_packet() -> None:
     result = parse_document(json.dumps(OK))
     assert with_setup(result, called_at=1.25).setup_s == 0.25
     assert with_setup(result, called_at=2.0).setup_s is None, "the host's clock was set meanwhile"
-    refused = parse_document(json.dumps({**OK, "outcome": "failed", "failure": "address_refused"}))
-    assert with_setup(refused, called_at=1.25).setup_s is None, "no packet was sent"
+    for why in ({"failure": "address_refused"}, {"failure": "network_unreachable", "failure_code": "no_route"}):
+        refused = parse_document(json.dumps({**OK, "outcome": "failed", **why}))
+        assert with_setup(refused, called_at=1.25).setup_s is None, "no packet was sent"
 
 
 @given(st.text())

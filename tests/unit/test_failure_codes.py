@@ -115,6 +115,29 @@ def test_a_second_connection_of_curl_is_after_a_refusal_if_the_handshake_was_not
     assert words(left) == (Failure.CONNECTION_RESET, None, None)
 
 
+def test_a_full_queue_of_this_host_is_no_reset_by_the_server() -> None:
+    """libcurl gives up where a datagram of the handshake found no room (ENOBUFS)."""
+    download = over_quic("sendmsg() returned -1 (errno 105)\n")
+    download._take_result(55, "Failed to connect to a.test:443 after 13 ms: Failed sending data to the peer")
+    assert words(download) == (Failure.NETWORK_UNREACHABLE, None, None)
+
+
+@pytest.mark.parametrize(
+    ("length", "body", "expected"),
+    [("3", b"abcde", ("ok", None, 5)), ("30", b"abc", ("ok", None, 3))],
+)
+def test_chunks_end_a_body_whatever_its_length_says(length: str, body: bytes, expected: tuple[Any, ...]) -> None:
+    """RFC 9112, section 6.3: Transfer-Encoding overrides Content-Length."""
+    document = Document("requests", "requests", OPTIONS, handshake="tls_s", confined=False)
+    document.start()
+    document.take_headers(200, [("Content-Length", length), ("Transfer-Encoding", "chunked")])
+    for part in (body[:3], body[3:]):
+        if not document.is_whole:
+            document.take_body(part)
+    document.end_of_body()
+    assert tuple(document.values[name] for name in ("outcome", "failure", "body_bytes")) == expected
+
+
 @pytest.mark.parametrize(
     ("sentence", "expected"),
     [
