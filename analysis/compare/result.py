@@ -58,7 +58,7 @@ def differences(a: Dataset, b: Dataset) -> list[Difference]:
     rows += _versions(*map(_versions_of, sides))
     rows += _levels(a, b)
     rows += _environments(a.folders[0].environment, b.folders[0].environment)
-    return [Difference(what=what, a=_short(one), b=_short(other)) for what, one, other in rows if one != other]
+    return [Difference(what=what, a=one, b=other) for what, one, other in rows if one != other]
 
 
 def _targets_of(data: Dataset) -> set[tuple[str, str]]:
@@ -149,7 +149,12 @@ def _pairs(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, st
             yield name, one, other
 
 
-def _short(text: str) -> str:
+def _short(text: str, other: str) -> str:
+    """So much of a text that one sees where it differs from the other one: versions of libraries come late."""
+    differing = (at for at, (one, another) in enumerate(zip(text, other, strict=False)) if one != another)
+    begin = next(differing, min(len(text), len(other))) - _MOST_CHARACTERS // 2
+    if max(len(text), len(other)) > _MOST_CHARACTERS and begin > 0:
+        text = "…" + text[begin:]
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
 
 
@@ -229,7 +234,8 @@ class Result:
 
     def difference_cells(self) -> render.Cells:
         """Heading and rows of the differences."""
-        return [["what", "A", "B"], *([row.what, row.a, row.b] for row in self.differences)]
+        shown = ([row.what, _short(row.a, row.b), _short(row.b, row.a)] for row in self.differences)
+        return [["what", "A", "B"], *shown]
 
     def files(self, suffix: str) -> str:
         """Changes, then differences, as `csv` or `md`, separated by an empty line."""

@@ -91,7 +91,7 @@ class Unit(StrEnum):
 
     DOMAIN = "domain"
     PROVIDER = "provider"
-    """Where effects differ more between providers than between the domains of one, and the median of each is known."""
+    """Where effects may differ more between providers than between the domains of one: `verdicts.same_units`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

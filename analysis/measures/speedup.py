@@ -48,7 +48,7 @@ from analysis.measures.statistics.intervals import (
 )
 from analysis.measures.statistics.tests import equivalence, kruskal_wallis, mcnemar, sign_test, signed_rank
 from analysis.measures.verdicts import LEAST_MARGIN, judge
-from core.domain import Comparison
+from core.domain import Comparison, Role
 
 PROVIDERS_DIFFER = 0.4
 """p-value of the test of providers below which they are the unit: to overlook that they differ costs more coverage than
@@ -73,7 +73,7 @@ def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group
     known = {by: texts for by, texts in pairs.splits.items() if (texts.codes >= 0).any()}
     cells = {by: SplitParts.of(pairs, texts, logs, (low, high)) for by, texts in known.items()}
     vantages = cells.get(SplitBy.VANTAGE)
-    typical, over_providers = _typical_of_units(low, high, cells.get(SplitBy.PROVIDER))
+    typical, over_providers = _typical_of_units(low, high, cells.get(SplitBy.PROVIDER), comparison.role)
     return SpeedupRow(
         **summary,
         typical=typical,
@@ -235,9 +235,11 @@ def _typical(low: Floats, high: Floats) -> Typical:
     return Typical(least=least, most=most, low=first, high=last, units=len(low))
 
 
-def _typical_of_units(low: Floats, high: Floats, providers: SplitParts | None) -> tuple[Typical, Typical | None]:
+def _typical_of_units(
+    low: Floats, high: Floats, providers: SplitParts | None, role: Role
+) -> tuple[Typical, Typical | None]:
     """With providers as the unit where effects differ between them, else with domains; and with providers in any case,
-    where that is possible."""
+    where that is possible. A noise floor has no effect, and the unit of those beside it (`verdicts.same_units`)."""
     of_domains = _typical(low, high)
     if providers is None or len(low) < MINIMUM_DOMAINS:
         return of_domains, None
@@ -262,7 +264,8 @@ def _typical_of_units(low: Floats, high: Floats, providers: SplitParts | None) -
         over_domains=math.sqrt(ends[0] * ends[1]) if len(ends) == 2 else None,
         p_providers=p,
     )
-    return (of_providers if p < PROVIDERS_DIFFER else of_domains), of_providers
+    is_unit = p < PROVIDERS_DIFFER and role is not Role.NOISE_FLOOR
+    return (of_providers if is_unit else of_domains), of_providers
 
 
 def _mean_of_clusters(low: Floats, high: Floats) -> tuple[float, float, float, float] | None:

@@ -185,7 +185,7 @@ def _unit_sentence(row: SpeedupRow) -> str:
         end = "." if len(named) == len(providers) else f", {Provider.OTHER}, the name of many, as one of them."
         return f"{differ}, so the typical speed-up and its interval count each of {len(providers)} providers once{end}"
     sentences = []
-    if p is not None and p < PROVIDERS_DIFFER:
+    if p is not None and p < PROVIDERS_DIFFER and row.over_providers is None:
         sentences.append(
             f"{differ}, but fewer than three have several domains, or one's speed-up has no bound, so the "
             "typical speed-up and its interval count each domain once, and the interval may be too narrow."

@@ -29,6 +29,7 @@ from analysis.measures.pairs import Samples
 from analysis.measures.results import Results, results
 from analysis.measures.rows import BIN_EDGES, BIN_NAMES, Grouping, Metric, PairShare, SpeedupRow
 from analysis.measures.selection import DEFAULT, Selection, client_limits, identity
+from analysis.measures.verdicts import judge
 from analysis.report import campaign, checks, figures, findings, plots, points, records, render, series, targets
 from core.domain import Role
 from core.files import disk, fixed_rates
@@ -134,7 +135,7 @@ def _context(dataset: Dataset, options: ReportOptions, made: tuple[Results, Samp
     return {
         **_campaign(dataset),
         **shown,
-        **_client_effects(dataset, samples, computed.client_effects),
+        **_client_effects(dataset, samples, computed),
         "treatment": findings.treatment_sentence(states, unproven=options.selection.unproven),
         "forest": plots.forest(main, findings.findings(main, computed.dose)),
         "stopping": campaign.stopping_sentences(computed.stopping),
@@ -174,17 +175,19 @@ def _table2(rows: Sequence[SpeedupRow]) -> dict[str, Any]:
     }
 
 
-def _client_effects(
-    dataset: Dataset, samples: Samples, rows: Sequence[client_effect.ClientEffectRow]
-) -> dict[str, Any]:
+def _client_effects(dataset: Dataset, samples: Samples, computed: Results) -> dict[str, Any]:
     """What clients do, and how QUIC compares with TCP by each of them."""
+    rows, table2 = computed.client_effects, computed.table2
     over_tcp = client_effect.against_tcp(dataset.design) if rows else []
-    floors = [one for one in dataset.design.comparisons if one.role is Role.NOISE_FLOOR] if over_tcp else []
-    compared = speedup.speedup_rows({"": samples}, [*over_tcp, *floors])  # the floors make the bands of the others
+    declared = {(row.comparison.config, row.comparison.vs) for row in table2}
+    others = speedup.speedup_rows({"": samples}, [one for one in over_tcp if (one.config, one.vs) not in declared])
+    # Beside those of Table 2, whose units they share; a row that is there has the same numbers and word here.
+    judged = judge([*table2, *others])
+    compared = {(row.comparison.config, row.comparison.vs): row for row in [*judged, *table2]}
     return {
         "client_effects": render.client_effect_cells(rows) if rows else None,
         "client_effect_sentence": findings.client_effect_sentence(rows),
-        "client_forest": plots.forest([row for row in compared if row.comparison.role is Role.EFFECT], []),
+        "client_forest": plots.forest([compared[one.config, one.vs] for one in over_tcp], []),
         "client_forest_over": over_tcp[0].vs if over_tcp else "",
     }
 

@@ -118,7 +118,7 @@ def _judged(claim: Claim, flows: Flows, confidence: float, random: np.random.Gen
     else:
         half = mean_half_width(weighted, confidence, logarithms=claim.ratio is not None)
         low, high = value - half, value + half
-    back: Callable[[float], float] = math.exp if claim.ratio else float
+    back: Callable[[float], float] = _exp if claim.ratio else float
     incomplete = sum(row.open > 0 for row in rows.values())
     return Judged(
         claim=claim,
@@ -134,6 +134,11 @@ def _judged(claim: Claim, flows: Flows, confidence: float, random: np.random.Gen
         b_timeouts=_timeouts(flows, claim, (other for _, other in couples)),
         note=f"{incomplete} of {len(rows)} cells are not complete yet" if incomplete else "",
     )
+
+
+def _exp(log: float) -> float:
+    # Beside a gain of almost nothing the end of a ratio is larger than any float.
+    return math.exp(log) if log < 700 else math.inf
 
 
 def _fault(claim: Claim, rows: Collection[CellRow], sizes: Iterable[float], others: Iterable[float]) -> str:

@@ -211,10 +211,10 @@ def _described(flows: Flows, metric: str, cell: Cell) -> CellRow:
 
 
 def cell_rows(flows: Flows) -> list[CellRow]:
-    """A row for each cell and metric that has a value, or may get one."""
+    """A row for each cell and metric that has a value, may get one, or has none as no repetition ended well."""
     metrics = flows.study.metrics
     return [
         row
         for (metric, _), row in flows.rows.items()
-        if row.n or (row.open and metrics[metric].fault(row.cell.knobs) is None)
+        if row.n or ((row.open or row.disturbed or row.censored) and metrics[metric].fault(row.cell.knobs) is None)
     ]

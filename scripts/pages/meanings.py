@@ -178,7 +178,7 @@ TABLE2_MEANINGS = {
     "typical_least": "Lower bound of it.",
     "typical_most": "Upper bound.",
     "typical_unit": "`domain`, or `provider` where effects may differ more between providers (p_providers < 0.4), in "
-    "this row or in another one with its reference.",
+    "this row (a noise floor's own does not count) or in another one with its reference.",
     "typical_units": "How many of them there are.",
     "p_providers": "Kruskal and Wallis's test: do the effects of providers differ?",
     "gain": "Share of domains whose median speed-up surely is at least 1.02.",

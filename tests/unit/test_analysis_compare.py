@@ -315,6 +315,24 @@ def test_what_differs_is_told(tmp_path: Path) -> None:
     }
 
 
+def test_what_differs_late_in_a_long_text_is_seen(tmp_path: Path) -> None:
+    """pycurl names its QUIC library after 120 characters, and two versions of it looked like the same."""
+    names = "PycURL/7.49.0 libcurl/8.23.0 OpenSSL/3.6.5 zlib/1.2.13 brotli/1.2.1 libpsl/0.21.5 libssh2/1.11.1_DEV "
+    names += "nghttp2/1.70.0 ngtcp2/{} nghttp3/1.18.0 mit-krb5/1.22.2"
+    a, b = (
+        folder(
+            tmp_path / name, [make_download(configuration=c, client_version=names.format(own)) for c in ("BL", "WS")]
+        )
+        for name, own in (("a", "1.25.0"), ("b", "1.26.0"))
+    )
+    made = result.compare(a, b, threshold=0.05)
+    (line,) = made.difference_cells()[1:]
+    assert line[0] == "client requests" and line[1] != line[2]
+    assert "ngtcp2/1.25.0" in line[1] and "ngtcp2/1.26.0" in line[2] and max(map(len, line)) <= 80
+    assert made.document()["differences"][0]["a"] == names.format("1.25.0"), "another program gets all of it"
+    assert "nghttp3/1.18.0 mit-krb5/1.22.2" in made.files("csv")
+
+
 def test_that_nothing_differs_is_told(tmp_path: Path) -> None:
     rows = [make_download(domain=f"d{n}", configuration=name) for n in range(3) for name in ("BL", "WS")]
     a, b = (write_campaign(tmp_path / name, rows) for name in ("a", "b"))

@@ -633,6 +633,22 @@ def test_rows_with_one_reference_have_one_unit() -> None:
     assert judge([noise, beside])[1].typical.unit is Unit.DOMAIN, "that is no effect"
 
 
+def test_a_noise_floor_has_the_unit_of_the_effects_beside_it() -> None:
+    """By its own test it counted providers in two of five tables by chance, beside effects over domains."""
+    floor, samples = Comparison.of("A", "B", role=Role.NOISE_FLOOR), []
+    for number in range(60):
+        own = {SplitBy.PROVIDER: f"P{number % 3}"}
+        pair_ = planned(1.0, 1.0 + number % 3 / 100 + number / 10000, f"d{number}")
+        samples += [dataclasses.replace(one, splits=own) for one in pair_]
+    noise, effect = speedup_row(samples, floor), of_providers(*[(20, 1.1)] * 3)
+    effect = dataclasses.replace(effect, comparison=Comparison.of("C", "B"))
+    assert noise.typical.p_providers is not None and noise.typical.p_providers < 0.001
+    assert [row.typical.unit for row in judge([noise, effect])] == [Unit.DOMAIN] * 2
+    assert "fewer than three" not in findings.noise_sentences(judge([noise, effect]))[0]
+    differing = dataclasses.replace(of_providers((16, 1.0), (16, 1.1), (16, 1.2)), comparison=Comparison.of("C", "B"))
+    assert [row.typical.unit for row in judge([noise, differing])] == [Unit.PROVIDER] * 2
+
+
 def test_providers_that_differ_are_not_equivalent() -> None:
     row = of_providers((40, 1.0), (5, 1.1), (5, 0.9), noise=0.002)
     assert row.typical.unit is Unit.PROVIDER and row.median.low90 is not None and row.median.low90 > 0.99

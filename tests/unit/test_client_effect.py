@@ -15,7 +15,7 @@ import pytest
 from analysis import api
 from analysis.measures import dataset
 from analysis.measures.client_effect import ClientEffectRow, Effect, against_tcp
-from analysis.measures.rows import SpeedupRow
+from analysis.measures.rows import SpeedupRow, Unit
 from analysis.report import plots, report
 from analysis.report.findings import ReportFinding, client_effect_sentence
 from core.domain import Comparison, Role, Transport
@@ -50,19 +50,24 @@ def campaign(
     cut: tuple[str, ...] = (),
     failure: str = "time_budget",
     starved: int = 0,
+    comparisons: Sequence[Comparison] = COMPARISONS,
+    at_providers: tuple[float, ...] = (1.0,),
     **slower: float,
 ) -> dataset.Dataset:
     """A campaign in which QUIC takes 0.9 of TCP's time, and some clients a factor more than that; the first three of
     four downloads of those in `cut` run into their budgets at the end; aioquic waits for a CPU at the first `starved`
-    domains."""
+    domains; curl-h1 takes another factor more at each provider."""
     rng, rows = np.random.default_rng(5), []
     for index in range(DOMAINS):
         for iteration in range(1, 5):
             for position, name in enumerate(clients):
                 client, _, http = CLIENTS[name]
                 factor = (QUIC_FACTOR if http == "3" else 1.0) * slower.get(name.replace("-", "_"), 1.0)
+                provider = index % len(at_providers)
+                factor *= at_providers[provider] if name == "curl-h1" else 1.0
                 time_s = (1 + index / 10) * factor * float(rng.lognormal(0, NOISE))
                 changes = {"domain": f"d{index}.example", "iteration": iteration, "position": position + 1}
+                changes["provider"] = f"P{provider}"
                 if name in cut and iteration < 4:
                     changes |= {"outcome": "censored", "failure": failure, "budget_s": time_s}
                 changes["run_delay_s"] = 0.3 * time_s if name == "aioquic" and index < starved else 0.0
@@ -72,7 +77,7 @@ def campaign(
                         **changes, **quic, configuration=name, client=client, last_byte_s=time_s, client_http=http
                     )
                 )
-    known = [one for one in COMPARISONS if {one.config, one.vs} <= set(clients)]
+    known = [one for one in comparisons if {one.config, one.vs} <= set(clients)]
     write_campaign(folder, rows, comparisons=known)
     described = campaign_json.read(folder)
     told = [
@@ -202,3 +207,24 @@ def test_the_plot_of_clients_knows_the_noise_floor(tmp_path: Path, monkeypatch: 
     assert all(row.margin == pytest.approx(1.2, abs=0.006) for row in clients)
     # Its rows are in no family of tests, so one comparison has one q on the page.
     assert page.count('class="number">q</span>') == 1
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_plot_of_clients_has_the_numbers_of_table_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row of a TCP client, which is only in Table 2, decides that the others with its reference count providers."""
+    own = [Comparison.of(name, "curl-h2") for name in ("curl-h1", "curl-h3", "quiche")]
+    clients = ("curl-h2", "curl-h1", "curl-h3", "quiche")
+    data = campaign(tmp_path / "c", comparisons=own, clients=clients, at_providers=(1.0, 1.1, 1.2, 1.3))
+    drawn: list[Sequence[SpeedupRow]] = []
+
+    def kept(rows: Sequence[SpeedupRow], found: Sequence[ReportFinding]) -> plots.Forest:
+        drawn.append(rows)
+        return forest(rows, found)
+
+    forest = plots.forest
+    monkeypatch.setattr(plots, "forest", kept)
+    report.build(data, report.ReportOptions())
+    plot, table = ({row.comparison.config: row.typical for row in rows} for rows in sorted(drawn, key=len))
+    assert set(plot) == {"curl-h3", "quiche"} and set(table) == {*plot, "curl-h1"}
+    assert {(plot[name].unit, (plot[name].p_providers or 0) > 0.4) for name in plot} == {(Unit.PROVIDER, True)}
+    assert all(plot[name] == table[name] for name in plot)

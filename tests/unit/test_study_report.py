@@ -134,6 +134,13 @@ def test_a_claim_without_an_interval_says_why(slow: np.ndarray, note: str) -> No
     assert (one.verdict, one.value, one.note) == (ClaimVerdict.UNDECIDED, None, note)
 
 
+def test_a_ratio_of_almost_nothing_has_no_upper_end() -> None:
+    """Two gains of about 0 ms, in the quick form: there was a traceback, and no report at all."""
+    one = judged({"4": np.array([100.0, 100.0]), "10": np.array([-0.48, 0.5])})["mean"]
+    assert (one.low, one.high, one.verdict) == (pytest.approx(0), math.inf, ClaimVerdict.UNDECIDED)
+    assert one.value == pytest.approx(0.0001)
+
+
 def test_timeouts_that_the_sender_does_not_tell_are_unknown() -> None:
     """Linux before 6.7 does not, nor does iwprobe."""
     made, times = study(BOTH), {"4": SLOW, "10": FAST}
@@ -172,6 +179,16 @@ def test_a_censored_repetition_leaves_means_unknown() -> None:
     assert (row.n, row.censored, row.mean) == (30, 1, pytest.approx(SLOW.mean()))
     assert row.median == pytest.approx(np.median([*SLOW, 60_000]))
     assert all(len(sample.ok["time_ms"]) for sample in data.samples.values())
+
+
+@pytest.mark.parametrize("lost", [{"censored_ms": (60_000.0,) * 30}, {"disturbed": 30}])
+def test_a_cell_of_which_no_repetition_ended_well_has_its_row(lost: dict[str, Any]) -> None:
+    """It was in no table, as if the study had no such cell."""
+    data = flows(study(BOTH), {"4": SLOW, "10": FAST})
+    cell = next(cell for cell in data.study.cells if cell.texts["iw"] == "4")
+    data = dataclasses.replace(data, samples={**data.samples, cell.key: Sample(**lost)})
+    (row,) = [row for row in cell_rows(data) if row.cell == cell and row.metric == "time_ms"]
+    assert (row.n, row.open, row.disturbed + row.censored) == (0, 0, 30) and math.isnan(row.mean)
 
 
 def test_a_median_that_censored_repetitions_leave_open_is_unknown() -> None:
