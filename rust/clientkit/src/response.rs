@@ -82,8 +82,10 @@ impl Response {
             return None; // trailers
         }
         let status = fields.iter().find(|(name, _)| *name == b":status");
-        let status =
-            status.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse::<u16>().ok());
+        // Three digits (RFC 9110, section 15): to Rust `+200` is a number, too.
+        let status = status
+            .filter(|(_, value)| value.len() == 3 && value.iter().all(u8::is_ascii_digit))
+            .and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse::<u16>().ok());
         let status = match status {
             Some(status @ 200..=999) => status,
             Some(100 | 102..=199) => return None,
@@ -370,8 +372,10 @@ mod tests {
             "trailers"
         );
         assert_eq!(response.status, Some(301));
-        let broken = Response::new(None, None).on_headers(&[(&b":status"[..], &b"x"[..])], NOW);
-        assert_eq!(broken.unwrap().failure, Some(Failure::ProtocolError));
+        for broken in [&b"x"[..], b"+200", b"0200", b"20"] {
+            let verdict = Response::new(None, None).on_headers(&[(&b":status"[..], broken)], NOW);
+            assert_eq!(verdict.unwrap().failure, Some(Failure::ProtocolError));
+        }
     }
 
     #[test]

@@ -137,12 +137,8 @@ impl Download<'_> {
             &self.link.socket(),
         );
         let established = self.connected_at.is_some();
-        record.quic = Some(quic::facts(
-            self.client,
-            &self.link,
-            self.connection.as_ref(),
-            established,
-        ));
+        let connection = self.connection.as_ref(); // quinn has no account of one that was not established
+        record.quic = connection.map(|connection| quic::facts(self.client, &self.link, connection));
         if established {
             record.tls_version = Some("TLSv1.3"); // QUIC v1 knows no other
             record.alpn = Some("h3".to_owned()); // the only one that is offered

@@ -94,14 +94,9 @@ pub fn client_config(client: &Quinn, request: &Request) -> Result<ClientConfig, 
     Ok(config)
 }
 
-/// Gathers the connection's own account. `established` means that a round trip was measured.
-pub fn facts(
-    client: &Quinn,
-    link: &Link,
-    connection: Option<&quinn::Connection>,
-    established: bool,
-) -> QuicFacts {
-    let stats = connection.map(quinn::Connection::stats).unwrap_or_default();
+/// Gathers the account of an established connection.
+pub fn facts(client: &Quinn, link: &Link, connection: &quinn::Connection) -> QuicFacts {
+    let stats = connection.stats();
     let socket = link.socket();
     QuicFacts {
         version: "0x00000001",
@@ -119,7 +114,7 @@ pub fn facts(
         packets_lost: stats.path.lost_packets,
         bytes_received: stats.udp_rx.bytes,
         bytes_sent: stats.udp_tx.bytes,
-        rtt_ms: established.then(|| (stats.path.rtt.as_secs_f64() * 1e6).round() / 1e3),
+        rtt_ms: Some((stats.path.rtt.as_secs_f64() * 1e6).round() / 1e3),
         data_blocked_received: stats.frame_rx.data_blocked,
         stream_data_blocked_received: stats.frame_rx.stream_data_blocked,
         congestion_control: "cubic", // quinn's default
