@@ -283,8 +283,11 @@ class Connection:
 
     @property
     def opened_ns(self) -> int | None:
-        """When the client began it: the first SYN, or the first Initial of QUIC."""
-        return self.quic_client_initial_ns if self.protocol == "quic" else self.syn_ns
+        """When the client began it: the first SYN, or the first Initial of QUIC. None if the capture begins later: with
+        QUIC, if a server's Initial precedes all of the client's."""
+        if self.protocol == "quic":
+            return None if self.quic_last_client_initial_ns is None else self.quic_client_initial_ns
+        return self.syn_ns
 
     @property
     def duration_s(self) -> float:

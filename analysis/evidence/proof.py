@@ -275,7 +275,7 @@ def has_answer(download: Download, connection: Connection, *, clock_s: float = 0
     if download.transport != Transport.TCP:
         return True
     first_ns, tls_s, server = connection.response_first_ns, download.tls_s, connection.server
-    if first_ns is not None and tls_s is not None and _by_client_s(download, first_ns, clock_s) < tls_s:
+    if first_ns is not None and tls_s is not None and by_client_s(download, first_ns, clock_s) < tls_s:
         return False
     seen = connection.response_bytes + server.retransmitted_bytes + server.missing_bytes
     return seen >= download.body_bytes or _is_packed(download)
@@ -299,7 +299,7 @@ def _has_all(download: Download, connection: Connection) -> bool:
     return not connection.truncated and not download.capture_dropped and download.last_byte_s is not None
 
 
-def _by_client_s(download: Download, time_ns: int, clock_s: float) -> float:
+def by_client_s(download: Download, time_ns: int, clock_s: float) -> float:
     """A time of the capture, from the client's start by the client's clock [s]."""
     return time_ns / 1e9 - download.started_at - clock_s
 
@@ -307,7 +307,7 @@ def _by_client_s(download: Download, time_ns: int, clock_s: float) -> float:
 def _late_s(download: Download, last_ns: int, clock_s: float) -> tuple[float, float]:
     """How much later the client has the last byte than the capture, and the tolerance [s]."""
     took_s = download.last_byte_s or 0.0
-    return took_s - _by_client_s(download, last_ns, clock_s), max(CLIENT_SLACK_S, CLIENT_SLACK_SHARE * took_s)
+    return took_s - by_client_s(download, last_ns, clock_s), max(CLIENT_SLACK_S, CLIENT_SLACK_SHARE * took_s)
 
 
 def smallest_rtts_s(downloads: Sequence[Download], connections: Sequence[Connection | None]) -> list[float | None]:
@@ -331,11 +331,14 @@ def smallest_rtts_s(downloads: Sequence[Download], connections: Sequence[Connect
     return rtts_s
 
 
-def slow_handshake(download: Download, rtt_s: float | None) -> bool | None:
-    """Whether the handshake took longer than its round trips; None if it did not complete, or the RTT is unknown."""
+def slow_handshake(download: Download, rtt_s: float | None, *, began_s: float = 0.0) -> bool | None:
+    """Whether the handshake took longer than its round trips; None if it did not complete, or the RTT is unknown.
+
+    It counts from `began_s`, the connection's own start: a redirect to another host comes before.
+    """
     tls = _TLS_ROUND_TRIPS.get(download.tls_version or "")
     took_s = download.connect_s if download.transport == Transport.QUIC else download.tls_s
     if tls is None or took_s is None or rtt_s is None:
         return None
     round_trips = tls if download.transport == Transport.QUIC else 1 + tls
-    return took_s > round_trips * HANDSHAKE_SLACK_SHARE * rtt_s + HANDSHAKE_SLACK_S
+    return took_s - began_s > round_trips * HANDSHAKE_SLACK_SHARE * rtt_s + HANDSHAKE_SLACK_S

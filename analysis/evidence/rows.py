@@ -16,9 +16,9 @@ from analysis.captures.connection import Connection
 from analysis.captures.kpis import ALL as KPIS
 from analysis.captures.kpis import Value
 from analysis.captures.scan import kpi_values
+from analysis.evidence import proof
 from analysis.evidence.identity import with_identity
 from analysis.evidence.matching import clock_offset_s, match
-from analysis.evidence.proof import disturbance, has_answer, judge_treatment, slow_handshake, smallest_rtts_s
 from core.domain import Download, Proven, Transport
 from core.files import schemas
 
@@ -89,20 +89,22 @@ def inspect_run(
     """
     downloads = with_identity(downloads)
     matched = match(downloads, connections)
-    clock_s, rtts_s = clock_offset_s(downloads, matched), smallest_rtts_s(downloads, matched)
+    clock_s, rtts_s = clock_offset_s(downloads, matched), proof.smallest_rtts_s(downloads, matched)
     rows = []
     for download, connection, rtt_s in zip(downloads, matched, rtts_s, strict=True):
-        treatment = judge_treatment(download, connection, factors, lost=lost, clock_s=clock_s)
+        treatment = proof.judge_treatment(download, connection, factors, lost=lost, clock_s=clock_s)
+        opened_ns = None if connection is None else connection.opened_ns
+        began_s = 0.0 if opened_ns is None else max(proof.by_client_s(download, opened_ns, clock_s), 0.0)
         judged = replace(
             download,
             treatment_ok=treatment.ok,
             treatment_reason=treatment.reason,
             treatment_detail=treatment.detail,
-            slow_handshake=slow_handshake(download, rtt_s),
+            slow_handshake=proof.slow_handshake(download, rtt_s, began_s=began_s),
             engine=ENGINE,
             kpi_engine=None if connection is None else ENGINE,
         )
-        if disturbed := disturbance(download, connection, clock_s=clock_s):
+        if disturbed := proof.disturbance(download, connection, clock_s=clock_s):
             judged = replace(judged, host_disturbance=disturbed[0].value, host_disturbance_detail=disturbed[1])
         kpis = None if connection is None else kpi_values(with_account(connection, download, clock_s=clock_s))
         rows.append(Inspected(download=judged, kpis=kpis))
@@ -113,7 +115,7 @@ def with_account(connection: Connection, download: Download, *, clock_s: float =
     """A connection with data that only the client has: when it began; the body, which is encrypted; of QUIC its lost
     packets, and how often the server reported that it was blocked by flow control; and how much CPU time the client
     had. Without the times of the answer, if what the capture has of it cannot be the download's (see `has_answer`)."""
-    if not has_answer(download, connection, clock_s=clock_s):
+    if not proof.has_answer(download, connection, clock_s=clock_s):
         connection = replace(connection, response_request_ns=None, response_first_ns=None, response_last_ns=None)
     connection = replace(
         connection,

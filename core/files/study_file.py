@@ -133,7 +133,7 @@ def parse(
     for column in file.lanes:
         read.check_name(column, study.columns, "lanes")
     study = dataclasses.replace(study, gain=read.gain(study))
-    read.check_figures(study)
+    read.check_figures(study, dataclasses.replace(study, cells=few))
     read.check_claims(study)
     expected = tuple(read.expected(one, f"expected {number}", study) for number, one in enumerate(file.expected, 1))
     study = dataclasses.replace(study, expected=expected)
@@ -246,18 +246,19 @@ class _Reader:
             raise self.error("gain", "no two cells differ in nothing else", "give both values the same other columns")
         return made
 
-    def check_figures(self, study: Study) -> None:
-        """Each has cells, and each place in it one cell."""
+    def check_figures(self, study: Study, quick: Study) -> None:
+        """Each has cells, and each place in it one cell, with `--quick`, too."""
         for number, figure in enumerate(study.figures, 1):
             place = f"figure {number}"
             cells = self._cells_of(figure.metric, figure.only, study, place)
+            few = [cell for cell in quick.cells_of(figure.metric) if cell.matches(figure.only)]
             columns = tuple(cells[0].values)
             for column in figure.draw.used:
                 self.check_name(column, columns, f"{place}.draw")
             for column in columns:
-                values = {cell.texts[column] for cell in cells}
-                if column not in figure.draw.used and len(values) > 1:
-                    what = f"column {column} has {len(values)} values there, and is not drawn"
+                most = max(len({cell.texts[column] for cell in form}) for form in (cells, few))
+                if column not in figure.draw.used and most > 1:
+                    what = f"column {column} has {most} values there, and is not drawn"
                     raise self.error(place, what, f"add it to draw, or choose a value in only = {{ {column} = ... }}")
 
     def check_claims(self, study: Study) -> None:
@@ -308,7 +309,7 @@ class _Reader:
         left = tuple(
             {name: value for name, value in row.items() if name in rules or name not in study.metrics}
             for row in rows
-            if all(row.get(column, among[0]) in among for column, among in fixed.only.items())
+            if all((row.get(column) or among[0]) in among for column, among in fixed.only.items())
         )
         made = dataclasses.replace(fixed, rules=rules, rows=left)
         self._check_rows(made, study, place)

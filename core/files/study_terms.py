@@ -5,6 +5,7 @@ The fields of `Knobs` are the names that a study file may set, `METRICS` those t
 
 from __future__ import annotations
 
+import math
 import re
 import typing
 from collections.abc import Mapping
@@ -19,6 +20,10 @@ from core.files.disk import parse_size
 PACKET_BYTES = 1500
 WINDOWS = (1, 2, 3, 4, 6, 8, 10, 16, 20, 32, 50, 64, 100, 128, 300, 2000)
 """Initial windows that the servers of the lab have an address for [segments]."""
+RECEIVE_WINDOW, MOST_GROWN, SEGMENT_BYTES = 310, 500, 1448
+"""The kernel client's initial receive window, the largest window of `grow` [segments], and what a segment holds."""
+PROBE_WINDOW = 524_216
+"""iwprobe's receive window, which is never larger [bytes]."""
 ANSWER_BYTES = (64, 50_000_000)
 """Smallest and largest answer of the lab's senders, with its head."""
 MOST_MBIT = 300.0
@@ -155,7 +160,8 @@ class Knobs(Strict):
 
     def fault(self) -> str | None:
         """Why these cannot be together, as a clause that names the knob; None if they can."""
-        sends_self, default = self.grow != "kernel", Knobs()
+        sends_self, default, first = self.grow != "kernel", Knobs(), self.send.get("first")
+        window = min(self.iw, RECEIVE_WINDOW) if self.client == "kernel" else self.iw
         checks = (
             (not self.rtt_ms, "rtt_ms is not set"),
             *(
@@ -172,6 +178,17 @@ class Knobs(Strict):
                 for word in [_SEND_WORDS.get(name)]
             ),
             (self.iw not in WINDOWS and not sends_self, f"iw {self.iw} has no address in the lab"),
+            (
+                window < self.iw and first is None,
+                f"iw {self.iw} is above {window}, the client's first receive window",
+            ),
+            (sends_self and window > MOST_GROWN, f"iw {window} is above {MOST_GROWN}, the largest window of grow"),
+            (sends_self and first is not None, "grow has a window of its own, so send.first is not heeded"),
+            (isinstance(first, float), f"send.first {first} is no whole number (1e5 is a fraction in TOML)"),
+            (
+                isinstance(first, int) and first > window * SEGMENT_BYTES,
+                f"send.first {first} is more than {window} segments hold: the most that iw and the client allow",
+            ),
             (sends_self and self._loses, "grow counts in loss-free flows only, and this path loses packets"),
             (sends_self and self.beside.startswith("rival"), "grow is for one window, and a rival has another"),
             (
@@ -206,7 +223,15 @@ class Knobs(Strict):
             queue = self.queue_bytes
         except ValueError as error:
             return f"queue: {error}"
+        if self.client == "fetch" and (most := self._under_way(queue)) > PROBE_WINDOW:
+            return f"iwprobe's receive window of {PROBE_WINDOW} bytes may limit it: up to {most:.0f} may be under way"
         return None if queue is None or queue >= PACKET_BYTES else f"queue has {queue} bytes, less than a packet"
+
+    def _under_way(self, queue: int | None) -> float:
+        """Most bytes of the answer that are in flight at once: slow start doubles them, and the path holds so many."""
+        (size,), product = self.objects, (self.rate_mbit or math.inf) * 125 * self.rtt_ms
+        held = product + (max(4 * product, 256_000) if queue is None else queue)  # as `PathSpec.queue_bytes`
+        return min(size, (size + self.iw * SEGMENT_BYTES) / 2, held)
 
     @property
     def _loses(self) -> bool:

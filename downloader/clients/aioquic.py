@@ -7,7 +7,7 @@ from downloader.client import WINDOWS, Client
 
 AIOQUIC = Client(
     name="aioquic",
-    help="HTTP/3 over QUIC by aioquic (Python); above about 50 Mbit/s it is CPU-bound.",
+    help="HTTP/3 over QUIC by aioquic (Python), whose CPU time limits it to 100 to 300 Mbit/s.",
     transport=Transport.QUIC,
     http="3",
     program="downloader.programs.aioquic_get",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,8 @@ def map_of_modules(commands: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, s
     """Each file that has commands, with these, and the modules that the file imports, now or when one is called."""
     by_file: dict[Path, list[str]] = {}
     for name, command in commands:
-        by_file.setdefault(Path(inspect.unwrap(command.callback).__code__.co_filename), []).append(name)
+        # By its module: the code of a command whose options are declared once is that of `core.options`.
+        by_file.setdefault(Path(str(sys.modules[command.callback.__module__].__file__)), []).append(name)
     for file, names in by_file.items():
         tree = ast.parse(file.read_text(encoding="utf-8"))
         imported = {

@@ -15,7 +15,8 @@ from core.domain import Transport
 from core.files import fixed_rates
 from core.files.fixed_rates import Limit, PacketForm, Transfer
 from vantage.doctor import ceilings as stored
-from vantage.doctor.ceilings import MeasuredCeiling, read_answer
+from vantage.doctor.ceilings import MeasuredCeiling, circumstances, read_answer
+from vantage.linux import environment
 
 NAMES = st.sampled_from(["http", "family", "transfers", "server", "packets", "mbit_s", "offered_mbit_s"])
 
@@ -216,3 +217,27 @@ def test_the_folder_outlives_a_restart(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert stored.calibration_file() == tmp_path / "state/upshift/ceilings.json"
     monkeypatch.setenv("UPSHIFT_STATE_DIR", str(tmp_path / "own"))
     assert stored.calibration_file() == tmp_path / "own/ceilings.json"
+
+
+@pytest.mark.parametrize(
+    ("own", "limits", "limit"),
+    [
+        ("0::/a/b\n", {"a": "150000 100000", "a/b": "max 100000"}, 1.5),
+        ("1:cpu:/\n0::/a\n", {"a": "400000 100000", "": "50000 100000"}, 0.5),
+        ("0::/\n", {"": "max 100000"}, None),
+        ("0::/gone\n", {}, None),
+        ("1:cpu:/\n", {}, None),
+    ],
+)
+def test_a_limit_of_the_cgroup_makes_ceilings_stale(
+    own: str, limits: dict[str, str], limit: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that may use half a CPU is slower, and its ceilings of four CPUs were taken for valid."""
+    for name, text in limits.items():
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+        (tmp_path / name / "cpu.max").write_text(f"{text}\n")
+    kernel_file = environment.read
+    monkeypatch.setattr(environment, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(environment, "read", lambda path: own if path == "/proc/self/cgroup" else kernel_file(path))
+    assert environment.cpu_limit() == limit
+    assert circumstances()["cpu"].partition(", limited to ")[2] == (f"{limit:g}" if limit else "")

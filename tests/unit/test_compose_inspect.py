@@ -336,6 +336,17 @@ def test_the_time_to_the_answer_is_by_the_client_s_clock() -> None:
     assert row.kpis["time_to_first_byte"] == pytest.approx(row.kpis["time_to_answer"] - 0.2, abs=0.05)  # type: ignore[operator]
 
 
+def test_what_a_client_did_before_its_connection_is_no_slow_handshake() -> None:
+    """wget2 after a redirect to another host: TCP and TLS took two round trips of this connection."""
+    times = {"started_at": START - 0.2, "connect_s": None, "tls_s": 0.222, "last_byte_s": 1.2}
+    row = download(**times, tls_version="TLSv1.3")
+    seen = connection(last_syn_ns=int(START * 1e9))  # SYN to SYN-ACK: 10 ms
+    (inspected,) = inspect_run([row], [seen])
+    assert inspected.download.slow_handshake is False
+    (inspected,) = inspect_run([dataclasses.replace(row, tls_s=0.252)], [seen])
+    assert inspected.download.slow_handshake is True
+
+
 @pytest.mark.parametrize("coding", ["gzip", "br", "identity", None])
 def test_a_body_that_came_compressed_is_longer_than_what_was_sent(coding: str | None) -> None:
     """wget2 (quirk `wget2`) offers compression, and counts what it has unpacked."""

@@ -74,6 +74,7 @@ def test_a_good_host_has_nothing_to_fix() -> None:
         (probed({"captures": "you don't have permission"}), "captures", CheckStatus.CANNOT, False),
         (probed({"NAT": "Could not process rule"}), "NAT", CheckStatus.CANNOT, True),
         (probed({"raw sockets": "iwprobe: no right to raw sockets"}), "raw sockets", CheckStatus.CANNOT, True),
+        (probed({"kernel settings": "Read-only file system"}), "kernel settings", CheckStatus.CANNOT, True),
         ({"native": "No module named 'upshift_native'"}, "capture engine", CheckStatus.CANNOT, False),
         (
             {"servers": {"caddy": ServerFacts(fault="the program caddy is missing; install it", version=None)}},
@@ -95,6 +96,7 @@ def test_a_good_host_has_nothing_to_fix() -> None:
         ({"steal_share": 0.2}, "quiet", CheckStatus.WARN, True),
         ({"load_1m": 3.5}, "quiet", CheckStatus.WARN, True),
         ({"cpus": 1}, "quiet", CheckStatus.WARN, True),
+        ({"cpus": 1.5}, "quiet", CheckStatus.WARN, True),
         ({"clock": "acpi_pm"}, "clock", CheckStatus.WARN, True),
         ({"free_bytes": 10**6}, "disk", CheckStatus.WARN, True),
         ({"time_of_day": "this host's clock is not synchronised"}, "time of day", CheckStatus.WARN, True),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ipaddress
 import random
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from core.domain import RouteAttribute, Sysctl
 from core.errors import PlaceError, ReachError
 from core.reach import ANYWHERE, parse_prefixes
-from vantage.host import network
+from vantage.host import namespace, network
 from vantage.host.network import (
     POOLS,
     capture_interface,
@@ -22,9 +23,11 @@ from vantage.host.network import (
     host_table,
     inner_table,
     intersection,
+    made_of,
     parse_uplink,
 )
 from vantage.host.place import narrowed, undo_steps
+from vantage.host.undo import UndoStep
 from vantage.linux import sysctls
 from vantage.linux.offloads import wire_features
 
@@ -63,6 +66,24 @@ def test_captures_are_taken_where_the_measured_family_leaves(
     }
     monkeypatch.setattr(network, "read_json", lambda argv: listed[argv[2]])
     assert {versions: capture_interface(*versions) for versions in found} == found
+
+
+@pytest.mark.parametrize(
+    ("routes", "said"),
+    [
+        ([{"dst": "default", "dev": "eth1"}], None),
+        ([{"dst": "default", "dev": "eth0"}], "default route leaves by eth0, not by eth1: downloads"),
+        ([{"dst": "default", "nexthops": [{"dev": "eth0"}, {"dev": "eth1"}]}], "leaves by no single interface, not by"),
+        ([], "leaves by no single interface, not by eth1"),
+    ],
+)
+def test_an_uplink_that_the_default_route_does_not_take_is_said(
+    routes: list[object], said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host routes the packets of the namespace by its default route, and our rules drop them there."""
+    monkeypatch.setattr(network, "read_json", lambda _: routes)
+    notes = network.routed_elsewhere("eth1")
+    assert said in notes[0] if said else notes == []
 
 
 def test_an_uplink_counts_global_addresses_only() -> None:
@@ -126,6 +147,69 @@ def test_firewalls_that_drop_forwarded_packets_are_named() -> None:
         ]
     }
     assert forward_blockers(ruleset, ipv6=True) == ["ip filter FORWARD"]
+
+
+REFUSED = {"reject": {"type": "icmpx", "expr": "admin-prohibited"}}
+ESTABLISHED = {"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["established", "related"]}}
+
+
+@pytest.mark.parametrize(
+    ("rules", "named"),
+    [
+        ([[ESTABLISHED, {"accept": None}], [{"jump": {"target": "filter_FORWARD_POLICIES"}}], [REFUSED]], True),
+        ([[{"counter": {"packets": 0, "bytes": 0}}, {"drop": None}]], True),
+        ([[REFUSED], [ESTABLISHED, {"accept": None}]], False),
+        ([[ESTABLISHED, {"drop": None}]], False),
+        ([], False),
+    ],
+)
+def test_firewalls_whose_last_rule_refuses_what_is_left_are_named(rules: list[object], named: bool) -> None:
+    """firewalld's chain has the policy accept, and its last rule rejects: all downloads failed, nothing was said."""
+    chain = {"family": "inet", "table": "firewalld"}
+    hooked = {**chain, "name": "filter_FORWARD", "hook": "forward", "prio": 10, "policy": "accept"}
+    listed: list[object] = [{"chain": hooked}, {"chain": {**chain, "name": "filter_FORWARD_POLICIES"}}]
+    listed += [{"rule": {**chain, "chain": "filter_FORWARD", "expr": rule}} for rule in rules]
+    listed.append({"rule": {**chain, "chain": "filter_FORWARD_POLICIES", "expr": [REFUSED]}})
+    assert forward_blockers({"nftables": listed}, ipv6=True) == ["inet firewalld filter_FORWARD"] * named
+
+
+def test_a_vlan_of_a_bond_is_made_of_what_is_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forwarding on it switches LRO off on all of them."""
+    for name, below in {"bond0.7": ["bond0"], "bond0": ["eth1", "eth0"], "eth0": [], "eth1": []}.items():
+        (tmp_path / name).mkdir()
+        for each in below:
+            (tmp_path / name / f"lower_{each}").symlink_to(f"../{each}")
+    monkeypatch.setattr(network, "_INTERFACES", tmp_path)
+    assert made_of("bond0.7") == ["eth0", "eth1", "bond0", "bond0.7"]
+    assert made_of("ppp0") == ["ppp0"]
+
+
+def test_large_receive_offload_is_restored_below_the_uplink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network card of a VLAN or bond lost it for good."""
+    (tmp_path / "eth0.7").mkdir()
+    (tmp_path / "eth0.7" / "lower_eth0").symlink_to("../eth0")
+    monkeypatch.setattr(network, "_INTERFACES", tmp_path)
+    monkeypatch.setattr(namespace, "features", lambda name: {"rx-lro": name == "eth0"})
+    monkeypatch.setattr(namespace, "forwarding_flags", lambda *_, **__: ("net/ipv4/conf/eth0.7/forwarding",))
+
+    class Log:
+        ident: str = "aa"
+        shared: ClassVar[list[str]] = []
+        steps: ClassVar[list[UndoStep]] = []
+
+        def share(self, flags: tuple[str, ...], interfaces: list[str]) -> tuple[str, ...]:
+            self.shared.extend(interfaces)
+            return flags
+
+        def add(self, steps: list[UndoStep]) -> None:
+            self.steps.extend(steps)
+            raise PlaceError("nothing is changed")
+
+    uplink = network.Uplink(name="eth0.7", mtu=1500, ipv4=True, ipv6=False, addresses=("192.0.2.2",))
+    with pytest.raises(PlaceError, match="nothing is changed"):
+        namespace.CampaignNamespace(Log(), uplink=uplink, ipv6=False, allowed=ANYWHERE, nameservers=())  # type: ignore[arg-type]
+    assert [(step.name, step.value) for step in Log.steps if step.kind == "feature"] == [("eth0", "rx-lro")]
+    assert Log.shared == ["eth0", "eth0.7"]
 
 
 def test_rules_forward_nothing_else_where_forwarding_was_off() -> None:

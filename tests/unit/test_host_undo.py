@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from core.errors import PlaceError
-from core.system.process import start_time_ticks
+from core.system.process import Completed, start_time_ticks
 from vantage.host import undo
 from vantage.host.undo import UndoPlan, UndoStep
 from vantage.linux import sysctls
-from vantage.linux.namespace import parse_route
+from vantage.linux.namespace import first_route, parse_route
 
 US = (os.getpid(), start_time_ticks(os.getpid()) or 0)
 NOBODY = (os.getpid(), 1)
@@ -159,3 +160,21 @@ def test_what_cannot_be_undone_stays_noted_with_the_reason(tmp_path: Path, monke
 )
 def test_routes_are_read_as_ip_takes_them(line: str, plain: str) -> None:
     assert " ".join(parse_route(line)) == plain
+
+
+@pytest.mark.parametrize(
+    ("listed", "route"),
+    [
+        ("unreachable default dev lo metric 1024 pref medium \n", ()),
+        ("blackhole default \ndefault via 192.0.2.1 dev eth0 metric 50 \n", ()),
+        ("default via 192.0.2.1 dev eth0 \n", ("default", "via", "192.0.2.1", "dev", "eth0")),
+        ("", ()),
+    ],
+)
+def test_a_default_route_that_lets_nothing_out_has_no_attributes(listed: str, route: tuple[str, ...]) -> None:
+    """`ip route change` refuses them, so a campaign ended at its first factor of a route."""
+
+    def run(argv: Sequence[str], **_: object) -> Completed:
+        return Completed(argv=tuple(argv), returncode=0, stdout=listed, stderr="")
+
+    assert first_route(run, "-6") == route

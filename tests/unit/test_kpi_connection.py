@@ -266,15 +266,18 @@ def ipv6(segment: Segment) -> bytes:
 
 
 @pytest.mark.parametrize("version", [4, 6])
-@pytest.mark.parametrize("ticks", [0, 250])
-def test_what_was_captured_twice_without_ids_is_no_retransmission(tmp_path: Path, version: int, ticks: int) -> None:
-    """A mirror port, or all devices at once. What is sent again has a later TSval."""
+@pytest.mark.parametrize("ticks", [0, 250, None])
+def test_what_was_captured_twice_without_ids_is_no_retransmission(
+    tmp_path: Path, version: int, ticks: int | None
+) -> None:
+    """A mirror port, or all devices at once. What is sent again has a later TSval, if there are timestamps at all."""
     frames = []
     for segment in download(packets=100):
         for copy in (0, 1):
             now_ns = 10**9 + segment.time_ns + copy * 1000
-            stamp = struct.pack(">BBBBII", 1, 1, 8, 10, now_ns // 10**6 + copy * ticks, 1)
-            one = replace(segment, time_ns=now_ns, options=segment.options + stamp, ip_id=0)
+            stamp = struct.pack(">BBBBII", 1, 1, 8, 10, now_ns // 10**6 + copy * (ticks or 0), 1)
+            options = segment.options + (b"" if ticks is None else stamp)
+            one = replace(segment, time_ns=now_ns, options=options, ip_id=0)
             frames.append((now_ns, ipv4(one) if version == 4 else ipv6(one)))
     path = tmp_path / "twice.pcap"
     path.write_bytes(pcap(frames))
@@ -292,7 +295,7 @@ def test_captured_twice_it_has_the_same_figures(tmp_path: Path, version: int, fi
 
     From the fifth packet on, the first of the answer, none comes next to its copy.
     """
-    names: tuple[str, ...] = ("mean_throughput", "client_losses", "transfer", "limiter")
+    names: tuple[str, ...] = ("mean_throughput", "client_losses", "transfer", "limiter", "ce_packets")
     names += ("syn_packets", "handshake_rtt", "rtt_min") if first == 0 else ()
     names += ("retransmission_rate", "retransmitted_bytes", "true_retransmissions", "true_reordered")
 
@@ -303,7 +306,9 @@ def test_captured_twice_it_has_the_same_figures(tmp_path: Path, version: int, fi
                 now_ns = 10**9 + segment.time_ns + copy * 1000
                 stamp = struct.pack(">BBBBII", 1, 1, 8, 10, 1 + segment.time_ns // 10**6, 1)
                 one = replace(segment, time_ns=now_ns, options=segment.options + stamp, ip_id=number)
-                frames.append((now_ns, ipv4(one) if version == 4 else ipv6(one)))
+                packet = bytearray(ipv4(one) if version == 4 else ipv6(one))
+                packet[1] |= (3 if version == 4 else 3 << 4) * (number % 5 == 0 and number > 10)  # CE
+                frames.append((now_ns, bytes(packet)))
         path = tmp_path / "twice.pcap"
         path.write_bytes(pcap(sorted(frames)))
         (connection,) = scan_capture(path).connections
@@ -338,6 +343,41 @@ def test_what_only_the_handshake_tells_is_unknown_without_it(tmp_path: Path, beh
     hello = (values["client_hello_bytes"], values["client_hello_datagrams"])
     assert hello == ((100, 1) if behind < 2 else (None, None))
     assert (values["limiter"] == "unknown") is bool(behind)
+
+
+@pytest.mark.parametrize("behind", [0, 1])
+def test_what_only_the_first_initial_tells_is_unknown_without_it(tmp_path: Path, behind: int) -> None:
+    """A capture that begins with the server's Initial: the client's second one was taken for its first, so the
+    handshake took 0.1 ms, and the round trip before it counted as none in `mean_throughput`."""
+
+    def datagram(ms: float, from_client: bool, payload: bytes) -> tuple[int, bytes]:
+        ends = (b"\xc6\x12\x00\x01", b"\xc6\x12\x00\x02")[:: 1 if from_client else -1]
+        ports = (40000, 443)[:: 1 if from_client else -1]
+        ip = struct.pack(">BBHHHBBH", 0x45, 0, 28 + len(payload), 0, 0x4000, 64, 17, 0) + b"".join(ends)
+        return 10**9 + round(ms * 10**6), ip + struct.pack(">HHHH", *ports, 8 + len(payload), 0) + payload
+
+    def initial(target: bytes, source: bytes) -> bytes:
+        head = struct.pack(">BIB8sB8sB", 0xC3, 1, 8, target, 8, source, 0)
+        return head + struct.pack(">H", 0x4000 | 1150) + bytes(1150)
+
+    client, server = b"c" * 8, b"s" * 8
+    frames = [
+        datagram(0, True, initial(b"o" * 8, client)),
+        datagram(20, False, initial(client, server)),
+        datagram(21, True, initial(server, client)),
+        datagram(21.1, True, b"\x40" + server + bytes(80)),
+        *(datagram(41 + number, False, b"\x40" + client + bytes(1241)) for number in range(40)),
+        datagram(81, True, b"\x40" + server + bytes(26)),
+    ]
+    path = tmp_path / "begun.pcap"
+    path.write_bytes(pcap(frames[behind:]))
+    (connection,) = scan_capture(path).connections
+    values = kpi_values(connection)
+    names = ("handshake", "time_to_first_byte", "handshake_rtt")
+    assert [values[name] for name in names] == ([None] * 3 if behind else [0.0211, 0.041, 20])
+    since_ms = 20 if behind else 0
+    of_server = sum(len(packet) for _, packet in frames if packet[15] == 2)
+    assert values["mean_throughput"] == pytest.approx(of_server * 8 / (80 - since_ms) / 1e3)
 
 
 @pytest.mark.parametrize(("at", "ends_ms"), [(1400, 23), (0, 14), (2800, 14)])

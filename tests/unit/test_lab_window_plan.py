@@ -127,8 +127,10 @@ def test_a_full_population_leaves_room_for_everything_else(tmp_path: Path) -> No
         ("", "initcwnd = 0", "server.a.paths.V.initcwnd: 0 is out of range; use 1 to 4000"),
         ("", "drop = [-1]", "server.a.paths.V.drop: -1 is out of range"),
         ("", "drop = [1], loss_percent = 1", "server.a.paths.V.drop: the path has loss_percent as well; remove one"),
+        ("", "ecn_threshold_bytes = 0", "server.a.paths.V.ecn_threshold_bytes: 0 is out of range; use 1 to 1e+10"),
         ("", "packets_per_rtt = 17", "server.a.paths.V.packets_per_rtt: 17 is out of range; use 1 to 16"),
         ("", "first = 64000", "server.a.paths.V.first: needs a server of kind sender"),
+        ('web_server = "sender"', "first = 64000", "10 packets are less than the 64000 bytes of first; use initcwnd"),
         ('web_server = "apache"', "", "unknown web server 'apache'; use one of: caddy, nginx, sender, smoltcp"),
         ('web_server = "fault"', "", "unknown web server 'fault'"),
         ('web_server = "nginx"\nfault = "reset"', "", "the server is an edge, or has body, fault or such sites"),
@@ -149,11 +151,19 @@ def test_a_file_that_says_how_it_is_sent_needs_the_sender(tmp_path: Path) -> Non
     text = server("a", "www.a.example").replace('size = "100 kB"', send)
     with pytest.raises(UsageError, match="needs a server of kind sender"):
         load(tmp_path, text)
-    found = load(tmp_path, text.replace("files", 'web_server = "sender"\nfiles'))
+    text = text.replace("files", 'web_server = "sender"\nfiles')
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path, text)
+    assert "server.a.initcwnd: 10 packets are less than the 105000 bytes of first" in caught.value.sentence()
+    found = load(tmp_path, text.replace("files", "initcwnd = 2000\nfiles"))
     assert found.server[0].files[0].target == "/a.bin?pace=1.5&first=105000"
     [path] = truth.document(found, address_plan(found), timing={})["paths"]
     fields = ("initial_window", "initial_window_unit", "pacing", "spread_rtt", "quic")
     assert [path[field] for field in fields] == [105000, "bytes", "paced", 1.5, False]
+    assert path["congestion_control"] == "cubic"
+    found = load(tmp_path, text.replace("first = 105000", 'cc = "bbr"'))
+    [path] = truth.document(found, address_plan(found), timing={})["paths"]
+    assert path["congestion_control"] == "bbr", "the file's goes before the route's"
     assert not speaks_quic(found, found.server[0]) and roles(found, found.server[0])[ServerRole.WEB].name == "sender"
 
 

@@ -184,7 +184,7 @@ def test_a_retransmitted_initial_is_no_round_trip(empty: Connection) -> None:
         assert judge(slow).limiter is judge(late).limiter is limiter
 
 
-@pytest.mark.parametrize("before", ["", "lost", "retry", "probe"])
+@pytest.mark.parametrize("before", ["", "lost", "retry", "probe", "answer lost"])
 def test_rounds_of_quic_are_as_long_whatever_came_before_the_answered_initial(tmp_path: Path, before: str) -> None:
     frames: list[tuple[int, bytes]] = []
 
@@ -207,6 +207,9 @@ def test_rounds_of_quic_are_as_long_whatever_came_before_the_answered_initial(tm
         add(50, False, header(0xF0, client, b"r" * 8) + bytes(40))
     if at_ms:
         add(at_ms, True, initial((b"r" if before == "retry" else b"o") * 8, client))
+    if before == "answer lost":  # the server's Initial was, and not what came right behind it
+        add(50, False, header(0xE3, client, server) + struct.pack(">H", 0x4000 | 1150) + bytes(1150))
+        at_ms = 300.0
     add(at_ms + 50, False, initial(client, server))
     add(at_ms + 50.2, True, b"\x40" + server + bytes(80))
     if before == "probe":
@@ -256,8 +259,11 @@ class Exchange:
         )
         self.segments.append(segment)
 
-    def run(self, path: Path, *, every_ms: float, closes: bool, is_copied: bool = False) -> Connection:
-        """Twelve windows. The client reads each at once, or only in time for the next."""
+    def run(
+        self, path: Path, *, every_ms: float, closes: bool, is_copied: bool = False, probes: bool = False
+    ) -> Connection:
+        """Twelve windows. The client reads each at once, or only in time for the next; meanwhile the server may probe
+        its window by a byte, as BSD and Windows do."""
         self.add(0, True, 0, 0, flags=SYN)
         self.add(self.RTT_MS, False, 0, 1, flags=SYN | ACK)
         self.add(self.RTT_MS, True, 1, 1)
@@ -271,6 +277,9 @@ class Exchange:
                 sent += length
                 if number % 2:
                     self.add(at_ms + 0.01, True, 201, sent, window=edge - sent if closes else 65_535)
+            if probes:
+                self.add(begin_ms + every_ms / 2, False, sent, 201, 1)
+                self.add(begin_ms + every_ms / 2 + 0.01, True, 201, sent, window=0)
             if closes:
                 self.add(begin_ms + every_ms - self.RTT_MS, True, 201, sent)
             begin_ms += every_ms
@@ -313,6 +322,14 @@ def test_captured_twice_it_has_the_same_limiter_and_rate(tmp_path: Path) -> None
     assert twice.round_window_limited == once.round_window_limited
     rates = [ALL["mean_throughput"].compute(connection) for connection in (once, twice)]
     assert rates[0] == pytest.approx(rates[1], rel=1e-3)
+
+
+def test_the_probe_of_a_closed_window_is_no_loss(tmp_path: Path) -> None:
+    """Its byte is sent again with the data."""
+    exchange = Exchange(has_timestamps=True)
+    connection = exchange.run(tmp_path / "one.pcap", every_ms=400.0, closes=True, probes=True)
+    assert connection.server.true_retransmission == 11
+    assert ", 0 losses or marks" in judge(connection).evidence
 
 
 def test_without_a_round_trip_nothing_is_said_of_the_window(empty: Connection) -> None:

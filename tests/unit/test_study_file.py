@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import UsageError
+from core.files.config import build
 from core.files.study import Ending, Tolerance, flow_row, flow_schema, pairs
 from core.files.study_file import keep, kept, load, parse
-from core.files.study_terms import KNOBS, METRICS, LostPackets, same_text, text
+from core.files.study_terms import (
+    KNOBS,
+    METRICS,
+    MOST_GROWN,
+    PROBE_WINDOW,
+    RECEIVE_WINDOW,
+    Knobs,
+    LostPackets,
+    same_text,
+    text,
+)
 from tests.cells import examples
 from tests.unit.study_samples import COMPETING, EMPTY, TABLES, study
+from upshift.study import run
+from vantage.programs import own_window
 
 
 def test_cells_are_the_product_and_resolve_their_knobs() -> None:
@@ -108,6 +122,58 @@ def test_expected_tables_keep_the_rows_of_their_cells() -> None:
     }
     assert without.rules == {"retransmissions": "drops", "drops": 0}
     assert len(flights.rows) == 3
+
+
+def test_an_empty_cell_of_a_table_is_any_value_that_only_leaves() -> None:
+    """Such a row was left out without a word, so that its cells were compared with nothing."""
+    only = 'flights = "exact"\nonly = { rate_mbit = 1.2 }'
+    [*_, flights] = study(
+        EMPTY.replace('flights = "exact"', only, 1),
+        {**TABLES, "flights.csv": "objects,rate_mbit,iw,flights\n14480,,3,3\n14480,1.2,10,1\n"},
+    ).expected
+    assert [row["iw"] for row in flights.rows] == ["3", "10"]
+    assert flights.matched(flights.rows[0])["rate_mbit"] == ("1.2",)
+
+
+def test_windows_that_no_flow_would_have_are_refused() -> None:
+    """The client's kernel announces 310 segments at first, and a window that the sender keeps has 500 at most."""
+    assert (run.INITRWND, own_window.MOST_GROWN) == (RECEIVE_WINDOW, MOST_GROWN)
+
+    def fault(**given: object) -> str | None:
+        return build({"rtt_ms": 50, "objects": [50_000]} | given, Knobs, where="").fault()
+
+    assert fault(iw=300) is None and fault(iw=2000, send={"first": 310 * 1448}) is None
+    assert fault(iw=2000, send={"first": 310 * 1448 + 1}) is not None
+    assert fault(client="fetch", iw=2000) is None and fault(client="fetch", grow="two", iw=500) is None
+    assert fault(client="fetch", grow="two", iw=501) == "iw 501 is above 500, the largest window of grow"
+    assert fault(grow="two", iw=311) == "iw 311 is above 310, the client's first receive window"
+    assert fault(grow="two", send={"first": 3000}) == "grow has a window of its own, so send.first is not heeded"
+    assert fault(iw=3, send={"first": "rfc3390"}) is None
+
+
+def test_a_download_that_the_prober_s_own_window_would_limit_is_refused() -> None:
+    """6 MB from IW 10 are 9 flights on a path without a limit, and were 16 into a window of 359 segments."""
+    source = Path(__file__).parents[2] / "rust/iwprobe/src/probe.rs"
+    numbers = dict(re.findall(r"const (MOST_REMINDERS|SCALE): u\d+ = (\d+);", source.read_text()))
+    assert (65_535 - int(numbers["MOST_REMINDERS"])) << int(numbers["SCALE"]) == PROBE_WINDOW
+
+    def flights(most: float) -> int:
+        left, window, count = 6_000_000 / 1460, 10.0, 0
+        while left > 0:
+            left, window, count = left - min(window, most), window * 2, count + 1
+        return count
+
+    assert (flights(1e9), flights(PROBE_WINDOW / 1460)) == (9, 16)
+
+    def fault(size: int, **given: object) -> str | None:
+        return build({"rtt_ms": 50, "objects": [size], "client": "fetch"} | given, Knobs, where="").fault()
+
+    said = "iwprobe's receive window of 524216 bytes may limit it: up to 3007240 may be under way"
+    assert fault(6_000_000) == said
+    assert fault(6_000_000, rate_mbit=10) is None, "the path holds less: 62,500 bytes and a queue of 256,000"
+    assert fault(6_000_000, rate_mbit=10, queue="4 MB") is not None
+    assert fault(730_000) is None and fault(524_216, iw=2000) is None and fault(530_000, iw=2000) is not None
+    assert build({"rtt_ms": 50, "objects": [6_000_000]}, Knobs, where="").fault() is None, "the kernel's grows"
 
 
 def test_tables_are_beside_the_file_or_shipped(tmp_path: Path) -> None:
@@ -206,6 +272,9 @@ CHANGES = [
     ("rtt_ms = [30, 100, 250]", "rtt_ms = [-30, 30]", "cells 1.rtt_ms: field rtt_ms"),
     ("rate_mbit = [4, 7, 26, 100]", "rate_mbit = [4, 301]", "rate_mbit is above 300"),
     ("iw = [4, 10, 16, 20, 32, 50, 100]", "iw = [5, 10]", "iw 5 has no address in the lab"),
+    ("iw = [4, 10, 16, 20, 32, 50, 100]", "iw = [10, 2000]", "iw 2000 is above 310, the client's first receive window"),
+    ("burst = {}", "burst = { send = { first = 1e4 } }", r"send.first 10000.0 is no whole number"),
+    ("burst = {}", "burst = { send = { first = 20_000 } }", "send.first 20000 is more than 4 segments hold"),
     ('["bdp x 0.5", "bdp x 1", "bdp x 1.5"]', '["0 packets"]', "queue has 0 bytes, less than a packet"),
     ('["bdp x 0.5", "bdp x 1", "bdp x 1.5"]', '["long"]', "queue: 'long' is not a valid size"),
     ('["bdp x 0.5", "bdp x 1", "bdp x 1.5"]', f'["bdp x {"9" * 400}"]', "9' is not a valid size"),
@@ -249,6 +318,11 @@ TABLE_CHANGES = [
     ("gain = { iw = [3, 10] }", "gain = { iw = [3, 4] }", "gain: no cell there has iw '4'"),
     ("gain = { iw = [3, 10] }", "gain = { rate_mbit = [1.2, 50] }", "gain: no two cells differ in nothing else"),
     ("gain = { iw = [3, 10] }", "", "figure 1: unknown metric gain_ms"),
+    (
+        "iw = [3, 10]\n[[cells]]",
+        "iw = [3, 10]\nquick = { rate_mbit = [1.2, 2.5] }\n[[cells]]",
+        "figure 1: column rate_mbit has 2 values there, and is not drawn",
+    ),
     ('table = "gains.csv"', 'table = "../gains.csv"', "expected 1: '../gains.csv' is not the name of a file"),
     ('table = "gains.csv"', 'table = "flights.csv"', "expected 1: the table flights.csv has no column gain_ms"),
     ('table = "gains.csv"', "", "expected 1.iw3_ms: this needs a table"),
@@ -264,6 +338,12 @@ TABLE_CHANGES = [
     ),
     ('flights = "exact"', "", "expected 3: it has no metric"),
 ]
+
+
+def test_a_quick_form_may_have_a_value_of_its_own() -> None:
+    quick = "iw = [3, 10]\nquick = { rate_mbit = [2.5] }\n[[cells]]"
+    short = study(EMPTY.replace("iw = [3, 10]\n[[cells]]", quick, 1)).form(quick=True)
+    assert [cell.texts["rate_mbit"] for cell in short.cells][:4] == ["2.5"] * 4
 
 
 @pytest.mark.parametrize(("before", "after", "said"), TABLE_CHANGES)

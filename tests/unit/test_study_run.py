@@ -236,6 +236,24 @@ def test_an_elephant_that_does_not_fill_its_link_is_started_again(
     assert len(calls) == prepared
 
 
+@pytest.mark.parametrize("ending", [Ending.CENSORED, Ending.DISTURBED])
+def test_the_path_is_made_anew_after_a_flow_that_was_cut_off(ending: Ending) -> None:
+    """Beside voice nothing waits for an empty path: what it left in the queue held up the next flow."""
+    log, times = list[str](), iter([CENSORED_S * 1000, 900.0, 900.0])
+
+    def once(_: Cell, name: str) -> RepetitionEnd:
+        log.append(name)
+        time_ms = next(times)
+        return RepetitionEnd(ending=Ending.OK if time_ms < CENSORED_S * 1000 else ending, metrics={"time_ms": time_ms})
+
+    lane: Any = SimpleNamespace(prepare=lambda _: log.append("prepare"), once=once, fifo_priority=5)
+    worker: Any = SimpleNamespace(_agenda=SimpleNamespace(stopped=False), _reports=SimpleNamespace(put=len))
+    block: Any = SimpleNamespace(knobs=knobs(beside="voice"), work=[(f"0/{number}", None) for number in range(2)])
+    LaneWorker._make(worker, lane, block)
+    again = ["0/0"] * (ending is Ending.DISTURBED)  # a void one is repeated
+    assert log == ["prepare", "0/0", "prepare", *again, "0/1"]
+
+
 @pytest.mark.parametrize(
     ("waited_ms", "late_ms", "ending"),
     [(0.0, 0.0, Ending.CENSORED), (59_000.0, 0.0, Ending.DISTURBED), (0.0, 601.0, Ending.DISTURBED)],

@@ -60,7 +60,7 @@ class DoctorOptions:
         typer.Option(
             "--calibrate",
             help="First measure each client at the same rising rates, and the highest that it reaches here (its "
-            "ceiling), about 20 s per client, and keep it for campaigns.",
+            "ceiling), 10 to 20 s per client, and keep it for campaigns.",
         ),
     ] = False
     seconds: Annotated[

@@ -134,7 +134,7 @@ def doctor(
     json: AsJson = False,
 ) -> None:
     """Why a host is not ready for a campaign: clock, disk, NAT, uplink, ceilings of clients. Exit code 1 if
-    anything does.
+    one is not ready.
     """
     verdicts = examine(fleet, fleet.shared("campaign_isolation"), calibrate=calibrate, as_json=json)
     fleet_report.end(verdicts, as_json=json, done="a campaign can run here")

@@ -149,7 +149,7 @@ def tables(
     gain and lose are the domains that are at least 2 % faster or slower (in brackets: by chance alone), q is the false
     discovery rate over all tests;
     the verdict is faster or slower (at least 2 %, perhaps less, or at these providers: counted once each, their
-    interval holds 1), equivalent, mixed by what tells who gains, or undecided.
+    interval holds 1), equivalent, mixed by what tells who gains, host too busy, or undecided.
     By dose, each row of an option is split into runs in which it took effect (ECN: a mark was seen) and others.
     Written to DIR/tables/: table1, configurations, table2, splits, dose, client_effects and limiters as .csv, .md, and
     pairs.parquet, a row per pair; what is made with quirks or beside a paper to DIR/tables/published/.

@@ -22,12 +22,12 @@ from core.files.config import read_json
 from core.files.disk import folder_lock, whole_file, write_json
 from core.files.study import ENVIRONMENT_FILE, FLOWS_FILE, FLOWS_KIND, STUDY_FILE, Ending, Study, flow_row, flow_schema
 from core.files.study_file import keep
-from core.files.study_terms import METRICS, Knobs
+from core.files.study_terms import METRICS, RECEIVE_WINDOW, Knobs
 from core.outreach.ledger import Ledger, LedgerEntry
 from core.terminal import Progress
 from downloader.control.status import span
 from upshift.study.clients import EndedError
-from upshift.study.lane import CLIENT, Lane, RepetitionEnd
+from upshift.study.lane import CENSORED_S, CLIENT, Lane, RepetitionEnd
 from upshift.study.schedule import Agenda, LaneBlock, blocks, makespan, repetitions
 from vantage.lab import control
 from vantage.lab.lab import Lab, open_lab
@@ -40,7 +40,7 @@ MOST_REPEATS = 3
 """How often a void repetition is repeated, and an elephant that does not fill its link."""
 MOST_BREAKDOWNS = 3
 """Clients, or labs, that end in a row without a repetition in between."""
-INITRWND = 310
+INITRWND = RECEIVE_WINDOW
 """The client's initial receive window [segments]."""
 RECEIVE_BUFFER = (2 * INITRWND * 1460, 64 << 20)
 """What that window needs, and enough for an elephant at 100 Mbit/s and 250 ms behind two products [bytes]."""
@@ -270,6 +270,8 @@ class LaneWorker(threading.Thread):
                             return
                     outcome = _disturbed(broken) if broken else lane.once(cell, name)
                     attempts += 1
+                    # What a flow that was cut off has left in the queue would hold up the next one beside voice.
+                    prepared = (outcome.metrics.get("time_ms") or 0) < CENSORED_S * 1000
                 except EndedError as error:
                     lane.check()
                     prepared, breakdowns, outcome = False, breakdowns + 1, _disturbed(str(error))

@@ -90,7 +90,7 @@ def circumstances() -> dict[str, str]:
     return {
         "host": platform.node(),
         "kernel": platform.release(),
-        "cpu": f"{cpu['count']} x {cpu['model']}",
+        "cpu": f"{cpu['count']} x {cpu['model']}" + (f", limited to {cpu['limit']:g}" if "limit" in cpu else ""),
         "python": platform.python_version(),
         "upshift": core.__version__,
     }

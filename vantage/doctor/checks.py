@@ -124,6 +124,12 @@ _PROBES = {
         "(Ubuntu 24.04 also: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0)",
         campaign=True,
     ),
+    "kernel settings": _Probe(
+        "kernel settings of a namespace can be changed",
+        "a container needs a writable /proc/sys: docker run --privileged",
+        lab=False,
+        campaign=True,
+    ),
     "TUN devices": _Probe(
         "/dev/net/tun can be used",
         "load the driver (modprobe tun); as an ordinary user: use sudo, or chmod 0666 /dev/net/tun",
@@ -258,7 +264,7 @@ def check_landlock(facts: Facts) -> list[CheckResult]:
 
 
 def check_quiet(facts: Facts) -> list[CheckResult]:
-    says = f"{facts.cpus} CPUs, load {facts.load_1m:.1f}, {facts.steal_share:.1%} of CPU time taken by other guests"
+    says = f"{facts.cpus:g} CPUs, load {facts.load_1m:.1f}, {facts.steal_share:.1%} of CPU time taken by other guests"
     if facts.load_1m <= facts.cpus / 2 and facts.steal_share <= STEAL_LIMIT and facts.cpus >= 2:
         return [_ok("quiet", says)]
     remedy = "stop other programs, or use a host with two free CPUs; disturbed measurement runs are repeated"

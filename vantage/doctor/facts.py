@@ -78,7 +78,7 @@ class Facts:
     """Version of Landlock that the kernel offers; 0: none."""
     steal_share: float
     load_1m: float
-    cpus: int
+    cpus: float
     clock: str | None
     wakeups: Wakeups
     """How late this host's idle CPUs wake."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import platform
 import random
@@ -79,7 +80,7 @@ def gather(
         landlock=landlock_version(),
         steal_share=(after[1] - before[1]) / max(after[0] - before[0], 1e-9),
         load_1m=os.getloadavg()[0],
-        cpus=len(os.sched_getaffinity(0)),
+        cpus=min(len(os.sched_getaffinity(0)), host_environment.cpu_limit() or math.inf),
         clock=host_environment.clock_source(),
         wakeups=wakeups,
         wakeups_awake=wakeups_awake,
@@ -219,6 +220,7 @@ def try_prober() -> str | None:
 
 PROBES: Mapping[str, Callable[[], str | None]] = {
     "namespaces": partial(try_privately, ("true",)),
+    "kernel settings": partial(try_privately, ("sh", "-c", 'cat "$0" >"$0"', "/proc/sys/net/ipv4/tcp_sack")),
     "TUN devices": partial(try_privately, ("ip", "tuntap", "add", "dev", "probe0", "mode", "tun")),
     "captures": try_capture,
     "CUBIC by route": try_cubic,

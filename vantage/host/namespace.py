@@ -6,8 +6,9 @@ On the host it adds one interface and one nftables table, both ours, and sets on
 (`net.ipv4.conf.UPLINK.forwarding`, and for IPv6 `force_forwarding`), because the kernel forwards a packet only if the
 interface *on which it arrives* forwards (net/ipv4/route.c, ip_route_input_slow: IN_DEV_FORWARD), and answers arrive
 on the uplink. Where we had to set it, our table drops everything else that the uplink would forward now. Forwarding
-switches LRO off (net/core/dev.c, dev_disable_lro); it is switched on again at the end. Another program may switch
-forwarding off meanwhile, or remove our table: `CampaignNamespace.check` looks.
+switches LRO off, of a VLAN or bond also on the interfaces below (net/core/dev.c, dev_disable_lro); it is switched on
+again at the end. Another program may switch forwarding off meanwhile, or remove our table: `CampaignNamespace.check`
+looks.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from vantage.host.network import (
     forward_blockers,
     host_table,
     inner_table,
+    made_of,
     read_json,
     used_prefixes,
 )
@@ -144,12 +146,15 @@ class CampaignNamespace:
         table = f"upshift_{self._undo_log.ident}"
         name = self._uplink.name
         needed = forwarding_flags(name, ipv6=self.ipv6)
-        flags = self._undo_log.share(needed, name)
-        steps = [UndoStep(kind="link", name=self._outer), UndoStep(kind="table", name=f"inet {table}")]
-        with contextlib.suppress(PlaceError):  # a driver without features has no LRO
-            if flags and features(name).get("rx-lro"):
-                switch = switch_if_off(flags[0])
-                steps.insert(0, UndoStep(kind="feature", name=name, value="rx-lro", shared=True, switch=switch))
+        devices = made_of(name)
+        flags = self._undo_log.share(needed, devices)
+        steps = []
+        for device in devices if flags else ():
+            with contextlib.suppress(PlaceError):  # a driver without features has no LRO
+                if features(device).get("rx-lro"):
+                    switch = switch_if_off(flags[0])
+                    steps.append(UndoStep(kind="feature", name=device, value="rx-lro", shared=True, switch=switch))
+        steps += [UndoStep(kind="link", name=self._outer), UndoStep(kind="table", name=f"inet {table}")]
         self._undo_log.add(steps)
 
         # The table first: the host must never forward for others.
@@ -241,7 +246,7 @@ class CampaignNamespace:
         done = process.run(("nft", "-json", "list", "ruleset"))
         with contextlib.suppress(ValueError):
             self.notes += [
-                f"the firewall chain {chain} drops forwarded packets by policy; unless one of its rules accepts "
+                f"the firewall chain {chain} drops forwarded packets by default; unless one of its rules accepts "
                 f"iifname and oifname {self._outer[:3]}*, every download{' over IPv6' * chain.startswith('ip6 ')} "
                 "from the campaign's namespace fails"
                 for chain in forward_blockers(json.loads(done.stdout), ipv6=self.ipv6)

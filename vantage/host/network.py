@@ -45,6 +45,15 @@ class Uplink:
     """Its global addresses."""
 
 
+_INTERFACES = Path("/sys/class/net")
+
+
+def made_of(interface: str) -> list[str]:
+    """The interfaces below this one (of a VLAN, a bond, a bridge), the lowest first, and itself as the last."""
+    below = sorted(path.name.removeprefix("lower_") for path in (_INTERFACES / interface).glob("lower_*"))
+    return list(dict.fromkeys([*(name for each in below for name in made_of(each)), interface]))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """Addresses of the pair of interfaces between the host and a campaign's namespace."""
@@ -71,7 +80,8 @@ def find_uplink(wanted: str | None) -> Uplink:
     """
     name = wanted or default_interface(default_routes(4))
     if name is None:
-        raise PlaceError("this host has no default IPv4 route, so the uplink is unknown", remedy="name the uplink")
+        remedy = 'name the uplink; or, over IPv6 alone, use isolation = "host"'
+        raise PlaceError("this host has no default IPv4 route, so the uplink is unknown", remedy=remedy)
     done = run(("ip", "-json", "address", "show", "dev", name))
     if done.returncode != 0:
         raise PlaceError(f"no network interface named {name!r}", remedy="see: ip link")
@@ -97,6 +107,14 @@ def default_interface(routes: Sequence[dict[str, Any]]) -> str | None:
     """Interface of the default route that the kernel prefers, from `ip -json route show default`."""
     usable = [route for route in routes if "dev" in route and "linkdown" not in route.get("flags", ())]
     return min(usable, key=lambda route: route.get("metric", 0))["dev"] if usable else None
+
+
+def routed_elsewhere(uplink: str) -> list[str]:
+    """A sentence if the default route does not leave by this uplink: our rules drop what the host routes elsewhere."""
+    other = default_interface(default_routes(4)) or "no single interface"
+    says = f"this host's default route leaves by {other}, not by {uplink}: downloads fail, save from servers with a"
+    says += f" route over {uplink}, or if an ip rule leads packets from {', '.join(POOLS)} there"
+    return [] if other == uplink else [says]
 
 
 def parse_uplink(data: dict[str, Any]) -> Uplink:
@@ -192,19 +210,31 @@ def listed_nameservers(resolv: Path) -> list[str]:
 
 
 def forward_blockers(ruleset: Any, *, ipv6: bool) -> list[str]:
-    """Chains of the host's firewall that drop forwarded packets by policy, from `nft -json list ruleset`; those of IPv6
-    alone only if the namespace has it (`ipv6`).
+    """Chains of the host's firewall that let no forwarded packet through unless a rule accepts it, by their policy or
+    (firewalld) by their last rule, from `nft -json list ruleset`; those of IPv6 alone only if the namespace has it.
 
     A packet must pass every chain at a hook, so our rules cannot let it through (nft(8), section CHAINS).
     """
+    entries = ruleset.get("nftables", ())
+    # In the order of the ruleset, so that a chain's last rule stays.
+    last = {_names(rule, "chain"): rule.get("expr", ()) for entry in entries if (rule := entry.get("rule"))}
     return [
-        f"{chain['family']} {chain['table']} {chain['name']}"
-        for entry in ruleset.get("nftables", ())
+        " ".join(_names(chain, "name"))
+        for entry in entries
         if (chain := entry.get("chain"))
         and chain.get("hook") == "forward"
-        and chain.get("policy") == "drop"
+        and (chain.get("policy") == "drop" or _refuses_all(last.get(_names(chain, "name"), ())))
         and chain.get("family") in ("ip", "inet", *(["ip6"] if ipv6 else []))
     ]
+
+
+def _names(entry: dict[str, str], chain: str) -> tuple[str, str, str]:
+    return entry["family"], entry["table"], entry[chain]
+
+
+def _refuses_all(statements: Iterable[dict[str, Any]]) -> bool:
+    words = {word for statement in statements for word in statement}
+    return bool(words & {"drop", "reject"}) and words <= {"drop", "reject", "counter", "log"}
 
 
 INNER_TABLE = "inet upshift"

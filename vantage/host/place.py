@@ -32,6 +32,7 @@ from vantage.host.network import (
     host_nameservers,
     intersection,
     listed_nameservers,
+    routed_elsewhere,
 )
 from vantage.host.undo import UndoStep
 from vantage.host.undo_log import UndoLog
@@ -117,6 +118,7 @@ class HostPlace:
     def _open_namespace(self, uplink: str | None, folder: Path) -> None:
         interface = find_uplink(uplink)
         ipv6 = why_no_ipv6(interface) is None
+        elsewhere = routed_elsewhere(uplink) if uplink else []
         if not self.nameservers:
             self.nameservers = host_nameservers(ipv6=ipv6)
             for server in self.nameservers:
@@ -130,7 +132,7 @@ class HostPlace:
             self._undo_log.release()
             raise
         self.interface = INTERFACE
-        self.notes = [*self._undo_log.recovered, *self._namespace.notes]
+        self.notes = [*self._undo_log.recovered, *self._namespace.notes, *elsewhere]
 
     @property
     def allowed_prefixes(self) -> tuple[IPNetwork, ...]:

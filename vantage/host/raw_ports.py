@@ -14,7 +14,7 @@ from dataclasses import replace
 from core.errors import PlaceError
 from core.system.place import Prober
 from core.system.process import run
-from vantage.host.network import find_uplink, read_json
+from vantage.host.network import find_uplink, made_of, read_json
 from vantage.host.undo import UndoStep
 from vantage.host.undo_log import UndoLog
 from vantage.linux import sysctls
@@ -39,11 +39,12 @@ def open_prober(undo_log: UndoLog, interface: str) -> Prober:
     reserved = sysctls.read(RESERVED) or ""
     first, last = free_ports(reserved, local_ports("tcp"))
     table = f"upshift_prober_{undo_log.ident}"
-    merging = [name for name, active in features(interface).items() if active and ("gro" in name or "lro" in name)]
-    steps = [UndoStep(kind="feature", name=interface, value=name) for name in merging]
+    # Of a VLAN or bond, packets are merged by the network card below.
+    merging = {device: _merging(device) for device in made_of(interface)}
+    steps = [UndoStep(kind="feature", name=device, value=name) for device, names in merging.items() for name in names]
     steps += [UndoStep(kind="sysctl", name=RESERVED, value=reserved), UndoStep(kind="table", name=f"inet {table}")]
     undo_log.add(steps)
-    if kept := set_features(interface, dict.fromkeys(merging, False)):
+    if kept := [one for device, names in merging.items() for one in set_features(device, dict.fromkeys(names, False))]:
         raise PlaceError(
             f"the interface {interface} merges packets, and its driver does not switch that off ({', '.join(kept)})",
             remedy="use --isolation netns",
@@ -53,6 +54,10 @@ def open_prober(undo_log: UndoLog, interface: str) -> Prober:
         doing="keeping the kernel from resetting the prober's connections"
     )
     return replace(prober, ports=(first, last))
+
+
+def _merging(device: str) -> list[str]:
+    return [name for name, active in features(device).items() if active and ("gro" in name or "lro" in name)]
 
 
 def reset_table(table: str, first: int, last: int) -> str:
@@ -86,11 +91,9 @@ def find_prober(interface: str) -> Prober:
     """
     interface = find_uplink(None if interface == "any" else interface).name
     [link] = read_json(("ip", "-json", "address", "show", "dev", interface))
-    held = {
-        entry["family"]: entry["local"]
-        for entry in reversed(link["addr_info"])
-        if entry.get("scope") == "global" and not entry.get("temporary")
-    }
+    listed = [one for one in link["addr_info"] if one.get("scope") == "global" and not one.get("temporary")]
+    listed.sort(key=lambda one: one["local"].startswith(("fc", "fd")))  # RFC 4193: no answer comes to such an address
+    held = {one["family"]: one["local"] for one in reversed(listed)}
     own = Prober(ipv4=held["inet"], ipv6=held.get("inet6"), device=interface, neighbour=None)
     if link["link_type"] == "none":
         return own

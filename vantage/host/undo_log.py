@@ -6,7 +6,7 @@ import contextlib
 import os
 import secrets
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,11 +83,11 @@ class UndoLog:
         with undo.locked(self._state):
             self._record(steps)
 
-    def share(self, flags: Sequence[str], interface: str) -> tuple[str, ...]:
+    def share(self, flags: Sequence[str], interfaces: Collection[str]) -> tuple[str, ...]:
         """Records that these settings will be 1. Other places may set them too; the last one restores them.
 
-        Returns those that were not 1 originally. Offloads of the interface that another place's change switched off are
-        recorded as well.
+        Returns those that were not 1 originally. Offloads of these interfaces that another place's change switched off
+        are recorded as well.
         """
         self.check_guarded()
         with undo.locked(self._state):
@@ -99,7 +99,7 @@ class UndoLog:
                 if value is not None and value != "1":
                     switch = before.switch if before else undo.switch_if_off(flag)
                     steps.append(UndoStep(kind="sysctl", name=flag, value=value, shared=True, switch=switch))
-            features = [step for step in theirs.values() if step.kind == "feature" and step.name == interface]
+            features = [step for step in theirs.values() if step.kind == "feature" and step.name in interfaces]
             self._record((*steps, *features))
         return tuple(step.name for step in steps)
 

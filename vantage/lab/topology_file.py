@@ -154,6 +154,11 @@ def _check_server(topology: Topology, server: Server, domains: set[str], require
         _check_path(require, f"{at}.paths.{name}", server.paths[name])
         tailored = server.paths[name].first is not None
         require(not tailored or server.web_server == "sender", f"{at}.paths.{name}.first", *_SENDER_ONLY)
+        packets = server.paths[name].initcwnd or server.initcwnd
+        for first in (server.paths[name].first, *(file.send.first for file in server.files)):
+            fits = not isinstance(first, int) or first <= packets * (MTU - 40)
+            what = f"{packets} packets are less than the {first} bytes of first"
+            require(fits, f"{at}.initcwnd", what, "use initcwnd = 2000")
     if (body := server.body) is not None:
         plain = (
             server.edge is None
@@ -188,7 +193,8 @@ def _check_path(require: _Require, at: str, path: PathSpec) -> None:
     _check_number(require, f"{at}.rate_mbit", lambda: path.rate_mbit, 0.01, 100_000)
     _check_number(require, f"{at}.queue", lambda: path.queue_bytes, MTU, 10**10)
     _check_number(require, f"{at}.loss_percent", lambda: path.loss_percent, 0, 100)
-    _check_number(require, f"{at}.ecn_threshold_bytes", lambda: path.ecn_threshold_bytes or 0, 0, 10**10)
+    if (threshold := path.ecn_threshold_bytes) is not None:  # with 0 each SYN-ACK is dropped
+        _check_number(require, f"{at}.ecn_threshold_bytes", partial(float, threshold), 1, 10**10)
     for index in path.drop:
         _check_number(require, f"{at}.drop", partial(float, index), 0, 10**9)
     both = bool(path.drop) and bool(path.loss_percent)

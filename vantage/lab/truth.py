@@ -77,7 +77,7 @@ def _path(
         "ecn_threshold_bytes": path.ecn_threshold_bytes,
         "rewrites": list(path.rewrites),
         "initcwnd": None if web.own_stack else packets,
-        "congestion_control": None if web.own_stack else server.congestion_control,
+        "congestion_control": None if web.own_stack else server.files[0].send.cc or server.congestion_control,
         **_first_flight(server, server.files[0].send.first or path.first or web.initial_window_bytes, packets),
         "mtu": MTU,
         "edge": server.edge is not None,

@@ -52,6 +52,7 @@ VERSION_OPTIONS: dict[str, tuple[str, ...]] = {
 
 CUBIC = Path("/sys/module/tcp_cubic/parameters")
 _CLOCK = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+_CGROUPS = Path("/sys/fs/cgroup")
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
@@ -98,14 +99,24 @@ def distribution() -> str | None:
 
 
 def cpu() -> dict[str, Any]:
-    """Model, usable count, frequency governor (None if the hypervisor decides)."""
+    """Model, usable count, frequency governor (None if the hypervisor decides), and `limit` if the cgroup has one."""
     lines = (read("/proc/cpuinfo") or "").splitlines()
     return {
         "model": linux.cpu_model() or platform.processor() or None,
         "count": len(os.sched_getaffinity(0)),
         "governor": read(_GOVERNOR),
         "hypervisor": any(" hypervisor" in line for line in lines if line.startswith("flags")),
+        **({"limit": limit} if (limit := cpu_limit()) else {}),
     }
+
+
+def cpu_limit() -> float | None:
+    """The fewest CPUs whose time our cgroup, or one that holds it, may use (cgroup v2, `cpu.max`); None: no limit."""
+    lines = (read("/proc/self/cgroup") or "").splitlines()
+    folder = _CGROUPS / next((line[3:].strip("/") for line in lines if line.startswith("0::")), "")
+    texts = (read(each / "cpu.max") for each in (folder, *folder.parents) if each.is_relative_to(_CGROUPS))
+    limits = (text.split() for text in texts if text and not text.startswith("max"))
+    return min((int(quota) / int(period) for quota, period in limits), default=None)
 
 
 def cpu_times() -> tuple[float, float, float]:

@@ -28,6 +28,9 @@ _NOT_INPUT = frozenset({"linkdown", "dead", "offload", "trap", "rt_offload", "rt
 """Words of `ip route show` that describe a route but are not part of it."""
 
 
+_REFUSING = ("unreachable ", "blackhole ", "prohibit ", "throw ")
+"""Types of routes without an interface, which have no attributes that a connection could take (ip-route(8))."""
+
 OWN_PROTOCOL = "214"
 """The origin of routes that we set beside those from router advertisements (rtnetlink(7), `rtm_protocol`): a number
 that no routing daemon of rt_protos uses."""
@@ -206,9 +209,10 @@ def parse_route(line: str) -> Route:
 
 
 def first_route(run: Run, family: str, destination: str = "default") -> Route:
-    """The route that the kernel prefers (`family` is -4 or -6): settings are of that one. Empty if there is none."""
+    """The route that the kernel prefers (`family` is -4 or -6): settings are of that one. Empty if there is none, or if
+    it lets no packet out."""
     listed = run(["ip", "-o", family, "route", "show", "exact", destination]).stdout.splitlines()
-    return parse_route(listed[0]) if listed else ()
+    return () if not listed or listed[0].startswith(_REFUSING) else parse_route(listed[0])
 
 
 def attribute_of(route: Route, name: str) -> str | None:

@@ -17,9 +17,9 @@ def handshake(connection: Connection) -> float | None:
     """TCP: first SYN to the client's first ACK of the SYN-ACK. QUIC: first Initial of the client to its first 1-RTT
     packet, which needs the keys of the finished handshake.
     """
-    if connection.protocol == "quic":
-        return seconds_between(connection.quic_client_initial_ns, connection.quic_client_short_ns)
-    return seconds_between(connection.syn_ns, connection.handshake_ack_ns)
+    is_quic = connection.protocol == "quic"
+    ended_ns = connection.quic_client_short_ns if is_quic else connection.handshake_ack_ns
+    return seconds_between(connection.opened_ns, ended_ns)
 
 
 @kpi(unit="s", source=_CAPTURE)

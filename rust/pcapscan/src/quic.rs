@@ -228,7 +228,7 @@ pub struct State {
     pub negotiations: u64,
     /// 0-RTT packets.
     pub zero_rtt: u64,
-    /// First Initial by the client and by the server, ns.
+    /// First Initial by the client, and first Initial or Handshake packet by the server, ns.
     pub initial_ns: [Option<i64>; 2],
     /// Last Initial of the client before the server's first, ns, and how many there were.
     pub last_client_initial_ns: Option<i64>,
@@ -432,6 +432,10 @@ impl State {
                     self.last_client_initial_ns = Some(now_ns);
                     self.client_initials += 1;
                 }
+            }
+            // The server's Initial may be lost alone: what came right behind it answers the client, too.
+            Kind::Handshake if role == 1 => {
+                self.initial_ns[1].get_or_insert(now_ns);
             }
             Kind::Handshake | Kind::Short => {}
         }

@@ -182,11 +182,7 @@ impl Truth {
             Some(id) if id != 0 => {
                 self.has_last_id && id == self.last_id || self.newest.id() == Some(id)
             }
-            _ => {
-                tsval.is_some()
-                    && tsval == self.last_stamp.tsval()
-                    && is_soon(self.last_ns, now_ns, rtt_ns)
-            }
+            _ => tsval == self.last_stamp.tsval() && is_soon(self.last_ns, now_ns, rtt_ns),
         };
         let verdict = if !self.has_high || (start == self.high && !segment.any(flag::SYN)) {
             if !self.has_high {
@@ -224,11 +220,7 @@ impl Truth {
     fn is_copy(&self, seq: u32, len: u32, stamp: Stamp, now_ns: i64, rtt_ns: i64) -> bool {
         let is_same = |sent: &Sent| match stamp.id() {
             Some(id) if id != 0 => sent.stamp.id() == Some(id),
-            _ => {
-                stamp.tsval().is_some()
-                    && stamp.tsval() == sent.stamp.tsval()
-                    && is_soon(sent.at_ns, now_ns, rtt_ns)
-            }
+            _ => stamp.tsval() == sent.stamp.tsval() && is_soon(sent.at_ns, now_ns, rtt_ns),
         };
         let mut recent = self.recent.iter().flatten();
         recent.any(|sent| (sent.seq, sent.len) == (seq, len) && is_same(sent))

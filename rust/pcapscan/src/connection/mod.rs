@@ -301,6 +301,11 @@ impl Connection {
             side.ip_bytes -= u64::from(datagram.ip_bytes);
             side.copied_ip_bytes += u64::from(datagram.ip_bytes);
             side.payload_bytes -= u64::from(segment.len);
+            side.ecn[usize::from(datagram.ecn & 3)] -= 1;
+            if segment.len > 0 {
+                side.data_packets -= 1;
+                side.ecn_data -= u64::from(datagram.ecn & 3 != 0);
+            }
             if segment.any(flag::SYN) {
                 side.syn -= 1;
                 self.handshake.last_syn_ns = last_syn_ns;
@@ -321,7 +326,8 @@ impl Connection {
                 0
             };
             self.note_response(direction, segment.len, new_bytes, truth.was_missing, now_ns);
-            let is_again = truth.class == TrueClass::Retransmission;
+            // One byte that is sent again was the probe of a closed window (BSD, Windows), and is no loss.
+            let is_again = truth.class == TrueClass::Retransmission && truth.again != 1;
             self.note_congestion(direction, is_again || datagram.ecn & 3 == CE);
         }
         if let Some(rtt_ns) = verdict.ack_rtt_ns {
