@@ -183,8 +183,8 @@ class Knobs(Strict):
                 f"iw {self.iw} is above {window}, the client's first receive window",
             ),
             (sends_self and window > MOST_GROWN, f"iw {window} is above {MOST_GROWN}, the largest window of grow"),
-            (sends_self and first is not None, "grow has a window of its own, so send.first is not heeded"),
-            (isinstance(first, float), f"send.first {first} is no whole number (1e5 is a fraction in TOML)"),
+            (sends_self and first is not None, "grow has a window of its own, so send.first is ignored"),
+            (isinstance(first, float), f"send.first {first} is not a whole number (TOML takes 1e5 for a fraction)"),
             (
                 isinstance(first, int) and first > window * SEGMENT_BYTES,
                 f"send.first {first} is more than {window} segments hold: the most that iw and the client allow",

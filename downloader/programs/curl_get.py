@@ -348,9 +348,9 @@ class _Download:
             judged = self._easy.getinfo(pycurl.SSL_VERIFYRESULT) not in _NO_VERDICT
             if not judged and _WRONG_NAME.search(messages) is None:
                 return document.fail(Failure.TLS_ERROR, detail, FailureCode.ALERT)
-        return document.fail(failure, detail, *self._second_word(failure, code, messages))
+        return document.fail(failure, detail, *self._failure_code(failure, code, messages))
 
-    def _second_word(self, failure: Failure, code: int, messages: str) -> codes.Coded:
+    def _failure_code(self, failure: Failure, code: int, messages: str) -> codes.Coded:
         """What libcurl's code and sentences add to the cause."""
         if failure is Failure.TLS_CERTIFICATE:
             rejected = self._easy.getinfo(pycurl.SSL_VERIFYRESULT)

@@ -147,7 +147,7 @@ def test_windows_that_no_flow_would_have_are_refused() -> None:
     assert fault(client="fetch", iw=2000) is None and fault(client="fetch", grow="two", iw=500) is None
     assert fault(client="fetch", grow="two", iw=501) == "iw 501 is above 500, the largest window of grow"
     assert fault(grow="two", iw=311) == "iw 311 is above 310, the client's first receive window"
-    assert fault(grow="two", send={"first": 3000}) == "grow has a window of its own, so send.first is not heeded"
+    assert fault(grow="two", send={"first": 3000}) == "grow has a window of its own, so send.first is ignored"
     assert fault(iw=3, send={"first": "rfc3390"}) is None
 
 
@@ -273,7 +273,7 @@ CHANGES = [
     ("rate_mbit = [4, 7, 26, 100]", "rate_mbit = [4, 301]", "rate_mbit is above 300"),
     ("iw = [4, 10, 16, 20, 32, 50, 100]", "iw = [5, 10]", "iw 5 has no address in the lab"),
     ("iw = [4, 10, 16, 20, 32, 50, 100]", "iw = [10, 2000]", "iw 2000 is above 310, the client's first receive window"),
-    ("burst = {}", "burst = { send = { first = 1e4 } }", r"send.first 10000.0 is no whole number"),
+    ("burst = {}", "burst = { send = { first = 1e4 } }", r"send.first 10000.0 is not a whole number"),
     ("burst = {}", "burst = { send = { first = 20_000 } }", "send.first 20000 is more than 4 segments hold"),
     ('["bdp x 0.5", "bdp x 1", "bdp x 1.5"]', '["0 packets"]', "queue has 0 bytes, less than a packet"),
     ('["bdp x 0.5", "bdp x 1", "bdp x 1.5"]', '["long"]', "queue: 'long' is not a valid size"),
