@@ -79,7 +79,7 @@ class LabPath:
     loss: float
     ecn_threshold_bytes: int | None
     initcwnd: int | None
-    """None, like the next one: the server has a TCP of its own."""
+    """None: the server has a TCP of its own, or a window that is not in segments."""
     congestion_control: str | None
     mtu: int
     edge: bool

@@ -236,8 +236,11 @@ def _paths(dataset: Dataset, servers: Sequence[tuple[str, str]]) -> dict[tuple[s
     known: dict[tuple[str, str], dict[str, str]] = {}
     for folder in dataset.folders:
         for path in (folder.lab or {}).get("paths", ()):
-            names = (name for name in ("initcwnd", "congestion_control") if path.get(name) is not None)
-            known[str(path.get("vantage")), str(path.get("domain"))] = {name: str(path[name]) for name in names}
+            texts = {name: str(path[name]) for name in ("initcwnd", "congestion_control") if path.get(name) is not None}
+            if path.get("initial_window_unit") in ("bytes", "rfc3390"):
+                size = path.get("initial_window")
+                texts["initcwnd"] = f"{size / 1000:.4g} kB" if isinstance(size, int) else "RFC 3390"
+            known[str(path.get("vantage")), str(path.get("domain"))] = texts
         for vantage, domain in servers:
             if (window := _window((folder.windows or {}).get(domain))) is not None:
                 known.setdefault((vantage, domain), {})["surveyed"] = window

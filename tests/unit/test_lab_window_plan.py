@@ -179,6 +179,7 @@ def test_a_window_in_bytes_may_depend_on_the_vantage_point(tmp_path: Path) -> No
         (2000, "segments"),
         (83000, "bytes"),
     ]
+    assert [path["initcwnd"] for path in paths] == [2000, None], "expected times would count with 2000 segments"
 
 
 def test_rfc3390_is_four_segments_up_to_1095_bytes_and_three_of_1200() -> None:

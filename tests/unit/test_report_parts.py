@@ -390,6 +390,12 @@ def test_servers_tell_what_is_known(tmp_path: Path) -> None:
     assert left_out == 0 and known["HTTP"] == "1.1, 3" and known["TLS"] == "1.3" and known["group"] == "X25519 (QUIC)"
     assert known["initial window"] == "32" and known["handshake RTT ms"] == "20.0" and known["MB"] == "1.00"
     assert dict(zip(heading, second, strict=True))["initial window"] == "–"
+    for unit, size, text in (("bytes", 83_000, "83 kB"), ("rfc3390", None, "RFC 3390")):
+        path = lab_path(initcwnd=2000) | {"initial_window_unit": unit, "initial_window": size}
+        lab = {"schema": 1, "topology": "x", "paths": [path]}
+        data = dataset.load([write_campaign(tmp_path / unit / text / str(size), downloads[:2], lab=lab)])
+        (_, row), _ = campaign.server_cells(data)
+        assert dict(zip(heading, row, strict=True))["initial window"] == text
 
 
 def test_times_that_are_no_dates_are_left_out(tmp_path: Path) -> None:

@@ -62,6 +62,8 @@ def _path(
     packets = initcwnd or path.initcwnd or server.initcwnd
     kinds = roles(topology, server)
     web = kinds[ServerRole.WEB]
+    flight = _first_flight(server, server.files[0].send.first or path.first or web.initial_window_bytes, packets)
+    is_route = flight["initial_window_unit"] == "segments" and not web.own_stack
     return {
         "vantage": vantage,
         "domain": domain,
@@ -76,9 +78,9 @@ def _path(
         "packets_per_rtt": path.packets_per_rtt,
         "ecn_threshold_bytes": path.ecn_threshold_bytes,
         "rewrites": list(path.rewrites),
-        "initcwnd": None if web.own_stack else packets,
+        "initcwnd": packets if is_route else None,
         "congestion_control": None if web.own_stack else server.files[0].send.cc or server.congestion_control,
-        **_first_flight(server, server.files[0].send.first or path.first or web.initial_window_bytes, packets),
+        **flight,
         "mtu": MTU,
         "edge": server.edge is not None,
         "clean": path.clean and server.fault is None and server.body is None,
