@@ -48,11 +48,8 @@ from analysis.measures.statistics.intervals import (
 )
 from analysis.measures.statistics.tests import equivalence, kruskal_wallis, mcnemar, sign_test, signed_rank
 from analysis.measures.verdicts import LEAST_MARGIN, judge
-from core.domain import Comparison, Role
+from core.domain import Comparison
 
-PROVIDERS_DIFFER = 0.4
-"""p-value of the test of providers below which they are the unit: to overlook that they differ costs more coverage than
-to mistake it, so a usual level would not do."""
 SIDES = ("faster", "slower", "tie", "undecided")
 
 
@@ -73,7 +70,7 @@ def row_of(pairs: Pairs, planned: PlannedPairs, comparison: Comparison, *, group
     known = {by: texts for by, texts in pairs.splits.items() if (texts.codes >= 0).any()}
     cells = {by: SplitParts.of(pairs, texts, logs, (low, high)) for by, texts in known.items()}
     vantages = cells.get(SplitBy.VANTAGE)
-    typical, over_providers = _typical_of_units(low, high, cells.get(SplitBy.PROVIDER), comparison.role)
+    typical, over_providers = _typical_of_units(low, high, cells.get(SplitBy.PROVIDER))
     return SpeedupRow(
         **summary,
         typical=typical,
@@ -235,11 +232,8 @@ def _typical(low: Floats, high: Floats) -> Typical:
     return Typical(least=least, most=most, low=first, high=last, units=len(low))
 
 
-def _typical_of_units(
-    low: Floats, high: Floats, providers: SplitParts | None, role: Role
-) -> tuple[Typical, Typical | None]:
-    """With providers as the unit where effects differ between them, else with domains; and with providers in any case,
-    where that is possible. A noise floor has no effect, and the unit of those beside it (`verdicts.same_units`)."""
+def _typical_of_units(low: Floats, high: Floats, providers: SplitParts | None) -> tuple[Typical, Typical | None]:
+    """With domains as the unit; and with providers, where that is possible. `verdicts.same_units` chooses."""
     of_domains = _typical(low, high)
     if providers is None or len(low) < MINIMUM_DOMAINS:
         return of_domains, None
@@ -264,8 +258,7 @@ def _typical_of_units(
         over_domains=math.sqrt(ends[0] * ends[1]) if len(ends) == 2 else None,
         p_providers=p,
     )
-    is_unit = p < PROVIDERS_DIFFER and role is not Role.NOISE_FLOOR
-    return (of_providers if is_unit else of_domains), of_providers
+    return of_domains, of_providers
 
 
 def _mean_of_clusters(low: Floats, high: Floats) -> tuple[float, float, float, float] | None:

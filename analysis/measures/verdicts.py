@@ -16,6 +16,10 @@ DIRECTION_SHARE = 0.8
 LEAST_MARGIN = math.log(1.02)
 """A difference of less than 2 % counts as none (`equivalent`), and no effect is said to be surely larger than less."""
 
+PROVIDERS_DIFFER = 0.4
+"""p-value of the test of providers below which they are the unit: to overlook that they differ costs more coverage than
+to mistake it, so a usual level would not do."""
+
 STARVED_SHARE = 0.1
 """Pairs with a client that waited for a CPU, above which a comparison of different clients is not judged. Such waits
 cost requests and quiche up to 20 %, and aioquic up to two thirds of its speed (docs/method/limits-of-a-download.md);
@@ -55,7 +59,7 @@ def judge(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
 
 def same_units(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
     """The rows, of which those with one reference have one unit: providers, if effects of one of them may differ
-    between providers (`typical.p_providers`).
+    between providers (`typical.p_providers`). A noise floor has no effect, so its own test does not count.
 
     Such rows are read against each other, and an estimate over providers is another quantity than one over domains. By
     a test for each row alone one client was 1.57 times as fast as the reference, another one 1.49 times, and the other
@@ -65,12 +69,20 @@ def same_units(rows: Sequence[SpeedupRow]) -> list[SpeedupRow]:
     def of(row: SpeedupRow) -> tuple[str, str]:
         return row.group, row.comparison.vs
 
-    is_effect = [row for row in rows if row.comparison.role is Role.EFFECT]
-    differ = {of(row) for row in is_effect if row.typical.unit is Unit.PROVIDER}
+    effects = [row for row in rows if row.comparison.role is Role.EFFECT]
+    differ = {of(row) for row in effects if row.over_providers and _may_differ(row)}
     return [
-        dataclasses.replace(row, typical=row.over_providers) if row.over_providers and of(row) in differ else row
+        dataclasses.replace(row, typical=row.over_providers)
+        if row.over_providers and (of(row) in differ or _may_differ(row))
+        else row
         for row in rows
     ]
+
+
+def _may_differ(row: SpeedupRow) -> bool:
+    """Whether effects differ between providers by the row's own test."""
+    p = row.typical.p_providers
+    return p is not None and p < PROVIDERS_DIFFER and row.comparison.role is not Role.NOISE_FLOOR
 
 
 def _p_direction(row: SpeedupRow) -> float:

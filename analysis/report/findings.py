@@ -22,10 +22,9 @@ from analysis.measures.rows import (
     Verdict,
 )
 from analysis.measures.selection import ClientLimits, Identity
-from analysis.measures.speedup import PROVIDERS_DIFFER
 from analysis.measures.tables import ConfigurationRow, DoseRow
 from analysis.measures.truth import TOLERANCE, TruthRow
-from analysis.measures.verdicts import SIGNIFICANCE, floors_of, noise_floors
+from analysis.measures.verdicts import PROVIDERS_DIFFER, SIGNIFICANCE, floors_of, noise_floors
 from analysis.report import render
 from core.domain import Provider, Transport
 

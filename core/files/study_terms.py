@@ -20,8 +20,9 @@ from core.files.disk import parse_size
 PACKET_BYTES = 1500
 WINDOWS = (1, 2, 3, 4, 6, 8, 10, 16, 20, 32, 50, 64, 100, 128, 300, 2000)
 """Initial windows that the servers of the lab have an address for [segments]."""
-RECEIVE_WINDOW, MOST_GROWN, SEGMENT_BYTES = 310, 500, 1448
-"""The kernel client's initial receive window, the largest window of `grow` [segments], and what a segment holds."""
+RECEIVE_WINDOW, MOST_GROWN, MSS = 310, 500, 1448
+"""The kernel client's initial receive window and the largest window of `grow` [segments], and the payload of a full
+segment with timestamps [bytes]."""
 PROBE_WINDOW = 524_216
 """iwprobe's receive window, which is never larger [bytes]."""
 ANSWER_BYTES = (64, 50_000_000)
@@ -186,7 +187,7 @@ class Knobs(Strict):
             (sends_self and first is not None, "grow has a window of its own, so send.first is ignored"),
             (isinstance(first, float), f"send.first {first} is not a whole number (TOML takes 1e5 for a fraction)"),
             (
-                isinstance(first, int) and first > window * SEGMENT_BYTES,
+                isinstance(first, int) and first > window * MSS,
                 f"send.first {first} is more than {window} segments hold: the most that iw and the client allow",
             ),
             (sends_self and self._loses, "grow counts in loss-free flows only, and this path loses packets"),
@@ -231,7 +232,7 @@ class Knobs(Strict):
         """Most bytes of the answer that are in flight at once: slow start doubles them, and the path holds so many."""
         (size,), product = self.objects, (self.rate_mbit or math.inf) * 125 * self.rtt_ms
         held = product + (max(4 * product, 256_000) if queue is None else queue)  # as `PathSpec.queue_bytes`
-        return min(size, (size + self.iw * SEGMENT_BYTES) / 2, held)
+        return min(size, (size + self.iw * MSS) / 2, held)
 
     @property
     def _loses(self) -> bool:

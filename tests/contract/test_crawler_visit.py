@@ -696,6 +696,14 @@ def test_an_opt_out_ends_the_visit_of_its_domain_and_no_other(
     assert (result.outcome, result.url or rows, list(dict.fromkeys(asked))) == (outcome, kept, asked_for)
 
 
+def visit_of(domain: str, fake: Any) -> DomainVisit:
+    """A visit in a world that answers as the test says."""
+    return DomainVisit(
+        domain=domain, limits=CrawlLimits(), fetch=fake.fetch, resolver=fake, pins=Pins(None),
+        blocks=BlockLists([]), pace=Throttle(1_000.0, 1),
+    )  # fmt: skip
+
+
 def test_other_visits_go_on_while_a_page_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     class World:
         async def addresses(self, _: str) -> Answer:
@@ -712,10 +720,7 @@ def test_other_visits_go_on_while_a_page_is_parsed(monkeypatch: pytest.MonkeyPat
 
     async def turns_of_the_loop() -> int:
         fake: Any = World()
-        visit = DomainVisit(
-            domain="a.example", limits=CrawlLimits(), fetch=fake.fetch, resolver=fake, pins=Pins(None),
-            blocks=BlockLists([]), pace=Throttle(1_000.0, 1),
-        )  # fmt: skip
+        visit = visit_of("a.example", fake)
         running, turns = asyncio.create_task(visit.run()), 0
         while not running.done():
             await asyncio.sleep(0.01)
@@ -883,10 +888,7 @@ def test_what_is_known_to_be_elsewhere_costs_no_file_and_no_page(start: str, fou
             return CrawlReply(status=status, headers={}, body=body, address="127.0.0.1", stopped=False)
 
     fake: Any = World()
-    visit = DomainVisit(
-        domain="a-site.com", limits=CrawlLimits(), fetch=fake.fetch, resolver=fake, pins=Pins(None),
-        blocks=BlockLists([]), pace=Throttle(1_000.0, 1),
-    )  # fmt: skip
+    visit = visit_of("a-site.com", fake)
     result = asyncio.run(visit.run())
     assert (result.url, result.requests) == (found and f"https://a-site.com{found}", requests)
     assert len(names) <= 1 + CrawlLimits().probes
@@ -914,10 +916,7 @@ def test_dots_in_a_path_lead_around_no_rule_of_robots_txt() -> None:
             return CrawlReply(status=status, headers=headers, body=body.encode(), address="127.0.0.1", stopped=False)
 
     fake: Any = World()
-    visit = DomainVisit(
-        domain="a.example", limits=CrawlLimits(), fetch=fake.fetch, resolver=fake, pins=Pins(None),
-        blocks=BlockLists([]), pace=Throttle(1_000.0, 1),
-    )  # fmt: skip
+    visit = visit_of("a.example", fake)
     result = asyncio.run(visit.run())
     assert asked == ["/robots.txt", "/", "/moved.iso", "/open.iso"]
     assert (result.url, result.detail) == ("https://a.example/open.iso", None)
@@ -1126,10 +1125,7 @@ def test_a_file_has_the_depth_of_the_page_that_names_it_and_what_its_own_host_of
             return CrawlReply(status=status, headers=headers, body=body, address="127.0.0.1", stopped=False)
 
     fake: Any = World()
-    visit = DomainVisit(
-        domain="a-site.com", limits=CrawlLimits(), fetch=fake.fetch, resolver=fake, pins=Pins(None),
-        blocks=BlockLists([]), pace=Throttle(1_000.0, 1),
-    )  # fmt: skip
+    visit = visit_of("a-site.com", fake)
     result = asyncio.run(visit.run())
     assert (urlsplit(result.url or "").hostname, result.depth) == ("static.a-site.com", depth)
     assert result.alt_svc == ('h3=":443"' if says else None)

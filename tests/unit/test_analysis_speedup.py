@@ -16,7 +16,7 @@ from analysis.measures import rows as values
 from analysis.measures import speedup
 from analysis.measures.pairs import Pairs, PlannedPairs, pair, pair_planned
 from analysis.measures.rows import BIN_NAMES, MINIMUM_DOMAINS, Size, SpeedupRow, SplitBy, Unit, Verdict
-from analysis.measures.verdicts import judge
+from analysis.measures.verdicts import judge, same_units
 from analysis.report import findings, render
 from core.domain import Comparison, Role
 from tests.cells import examples
@@ -498,12 +498,12 @@ def test_providers_are_the_unit_where_their_effects_differ() -> None:
         own = {SplitBy.PROVIDER: f"P{i % 4}"}
         pair_ = planned(1.0, float(rng.lognormal(0, 0.01)) * gain, f"d{i}")
         samples += [dataclasses.replace(each, splits=own) for each in pair_]
-    row = speedup_row(samples, AB)
+    (row,) = same_units([speedup_row(samples, AB)])
     assert (row.typical.unit, row.typical.units) == (Unit.PROVIDER, 4)
     assert row.typical.p_providers is not None and row.typical.p_providers < 1e-6
     assert row.typical.low is not None and row.typical.high is not None
     assert row.typical.low < 1.0 and row.typical.high > 1.3, "four providers tell little about a fifth"
-    plain = speedup_row([dataclasses.replace(each, splits={}) for each in samples], AB)
+    (plain,) = same_units([speedup_row([dataclasses.replace(each, splits={}) for each in samples], AB)])
     assert (plain.typical.unit, plain.typical.units) == (Unit.DOMAIN, 60)
     assert plain.typical.low is not None and plain.typical.low > 1.05
 

@@ -17,7 +17,7 @@ from analysis.measures.rows import BIN_EDGES, BIN_NAMES, PairShare, Size, Speedu
 from analysis.measures.speedup import row_of
 from analysis.measures.statistics.intervals import Floats, hodges_lehmann
 from analysis.measures.statistics.tests import domains_needed, signed_rank
-from analysis.measures.verdicts import LEAST_MARGIN, judge
+from analysis.measures.verdicts import LEAST_MARGIN, judge, same_units
 from core.domain import Comparison
 from tests.cells import Repeats, cells
 from tests.statistics_simulation import DISTRIBUTIONS, as_pairs, campaign, draw
@@ -261,7 +261,8 @@ def test_both_units_estimate_the_same(share: float, gain: float, noise: float, r
     for seed in range(times):
         rng = np.random.default_rng([seed, 11])
         pairs = as_pairs(drawn(rng, 200)[:, None], {SplitBy.PROVIDER: rng.choice(6, 200)[:, None]})
-        typical = row_of(*pairs, AB).typical
+        (row,) = same_units([row_of(*pairs, AB)])
+        typical = row.typical
         assert typical.low is not None and typical.high is not None
         held[typical.unit][0] += 1
         held[typical.unit][1] += typical.low <= truth <= typical.high

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.files.study import Cell, Ending
-from core.files.study_terms import Knobs
+from core.files.study_terms import MSS, Knobs
 from survey.iw.wire import MOST_BYTES, MOST_FETCHED_BYTES, Mode, Note, ProbeRequest, ProbeVerdict
 from upshift.study.clients import EndedError, KernelClient, LaneProber
 from vantage.lab.addresses import window_addresses
@@ -41,8 +41,8 @@ DRAIN_S = 600.0
 LOOK_MS = 2000
 """Meanwhile the lane looks this often whether the run is to end."""
 UNLIMITED_QUEUE = 1_000_000_000
-MSS, HEADERS = 1448, 52
-"""Payload and headers of a full segment with timestamps, on IPv4 [bytes]."""
+HEADERS = 52
+"""Headers of a segment with timestamps, on IPv4 [bytes]."""
 TIMESTAMPS = 12
 """What these take of it [bytes]; iwprobe sends none (RFC 7323, section 3.2, and two NOPs)."""
 STALE_S = 1.0

@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Any
 
 from core.files.study import Cell, Study
-from core.files.study_terms import MOST_MBIT, Knobs
-from upshift.study.lane import MSS, RTTS, span_ms
+from core.files.study_terms import MOST_MBIT, MSS, Knobs
+from upshift.study.lane import RTTS, span_ms
 
 PIECE_S = 600.0
 """Blocks that would take longer are cut, so that all paths end at about the same time."""
