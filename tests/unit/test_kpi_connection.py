@@ -345,10 +345,8 @@ def test_what_only_the_handshake_tells_is_unknown_without_it(tmp_path: Path, beh
     assert (values["limiter"] == "unknown") is bool(behind)
 
 
-@pytest.mark.parametrize("behind", [0, 1])
-def test_what_only_the_first_initial_tells_is_unknown_without_it(tmp_path: Path, behind: int) -> None:
-    """A capture that begins with the server's Initial: the client's second one was taken for its first, so the
-    handshake took 0.1 ms, and the round trip before it counted as none in `mean_throughput`."""
+def quic_download() -> list[tuple[int, bytes]]:
+    """Times [ns] and IP packets: round trips of 20 ms, the answer's 40 datagrams from 41 to 80 ms."""
 
     def datagram(ms: float, from_client: bool, payload: bytes) -> tuple[int, bytes]:
         ends = (b"\xc6\x12\x00\x01", b"\xc6\x12\x00\x02")[:: 1 if from_client else -1]
@@ -361,14 +359,21 @@ def test_what_only_the_first_initial_tells_is_unknown_without_it(tmp_path: Path,
         return head + struct.pack(">H", 0x4000 | 1150) + bytes(1150)
 
     client, server = b"c" * 8, b"s" * 8
-    frames = [
+    return [
         datagram(0, True, initial(b"o" * 8, client)),
         datagram(20, False, initial(client, server)),
         datagram(21, True, initial(server, client)),
         datagram(21.1, True, b"\x40" + server + bytes(80)),
-        *(datagram(41 + number, False, b"\x40" + client + bytes(1241)) for number in range(40)),
+        *(datagram(41 + number, False, b"\x40" + client + bytes([number]) + bytes(1240)) for number in range(40)),
         datagram(81, True, b"\x40" + server + bytes(26)),
     ]
+
+
+@pytest.mark.parametrize("behind", [0, 1])
+def test_what_only_the_first_initial_tells_is_unknown_without_it(tmp_path: Path, behind: int) -> None:
+    """A capture that begins with the server's Initial: the client's second one was taken for its first, so the
+    handshake took 0.1 ms, and the round trip before it counted as none in `mean_throughput`."""
+    frames = quic_download()
     path = tmp_path / "begun.pcap"
     path.write_bytes(pcap(frames[behind:]))
     (connection,) = scan_capture(path).connections
@@ -378,6 +383,23 @@ def test_what_only_the_first_initial_tells_is_unknown_without_it(tmp_path: Path,
     since_ms = 20 if behind else 0
     of_server = sum(len(packet) for _, packet in frames if packet[15] == 2)
     assert values["mean_throughput"] == pytest.approx(of_server * 8 / (80 - since_ms) / 1e3)
+
+
+@pytest.mark.parametrize("batch", [1, 30])
+def test_what_is_captured_twice_counts_once(tmp_path: Path, batch: int) -> None:
+    """A capture at `any` has each packet at the VLAN's interface and at the one below it, packet by packet or in
+    batches: twice the throughput, and two Initials of the client, as if its first one were lost."""
+    once, twice = quic_download(), list[tuple[int, bytes]]()
+    for at in [*range(4), *range(4, len(once), batch)]:
+        frames = once[at : at + (batch if at >= 4 else 1)]
+        twice += [*frames, *((frames[-1][0], packet) for _, packet in frames)]
+    values = []
+    for name, frames in (("once.pcap", once), ("twice.pcap", twice)):
+        (tmp_path / name).write_bytes(pcap(frames))
+        (connection,) = scan_capture(tmp_path / name).connections
+        values.append(kpi_values(connection))
+    of_capture = {f"{what}_from_{end}" for what in ("packets", "ip_bytes") for end in ("client", "server")}
+    assert {name for name in values[0] if values[0][name] != values[1][name]} == of_capture | {"throughput_published"}
 
 
 @pytest.mark.parametrize(("at", "ends_ms"), [(1400, 23), (0, 14), (2800, 14)])

@@ -21,7 +21,7 @@ def _until_last_data_s(connection: Connection) -> float | None:
 def mean_throughput(connection: Connection) -> float | None:
     """IP bytes from the server up to the last data packet of its largest answer, over the time from the first packet of
     the connection to that one. Excludes what follows: later answers, and the close, which takes TCP a round trip longer
-    than QUIC; and, of TCP, data that was captured twice. Of merged packets (`gro`) one header counts.
+    than QUIC; and data that was captured twice. Of merged packets (`gro`) one header counts.
     """
     size_bytes = connection.server.ip_bytes
     if connection.response_last_ns is not None and connection.response_ip_bytes is not None:

@@ -12,6 +12,7 @@
 mod answer;
 mod capture;
 mod connection;
+mod copies;
 mod engine;
 mod error;
 mod holes;

@@ -1,6 +1,7 @@
 //! QUIC as an observer sees it: long headers, then only the spin bit (RFC 8999, RFC 9000 sections 17.2 to 17.4).
 
 use crate::answer::{BODY_BYTES, Response};
+use crate::copies::Recent;
 use crate::rtt::Summary;
 
 /// Kinds of packets that an observer can tell apart.
@@ -72,6 +73,10 @@ pub struct LongHeader {
 const FRAME_BYTES: u32 = 1472;
 /// Datagrams below this carry acknowledgements and no part of a body.
 pub const DATA_BYTES: u32 = 100;
+
+/// Of a datagram with a short header, so many bytes tell it from others: 25 of header (RFC 9000, section 17.3.1), and
+/// what is encrypted.
+const TELLING_BYTES: usize = 48;
 
 /// So many packets after another one show that it is lost and not only late (RFC 9002, section 6.1.1).
 const REORDERED: u8 = 3;
@@ -238,6 +243,8 @@ pub struct State {
     pub short_ns: [Option<i64>; 2],
     /// Spin bits of the client's and of the server's packets.
     pub spin: [Spin; 2],
+    /// What either sent last.
+    recent: [Recent; 2],
     /// The server's answer: from its first 1-RTT datagram with a body, after the client's first 1-RTT packet and probes
     /// of a larger MTU, to its last one that is more than an acknowledgement and came before the client's last
     /// datagram. All answers of a connection count as one.
@@ -289,6 +296,13 @@ impl State {
                 || (header.destination != original
                     && !self.server_ids.contains(&header.destination)))
             && self.short_ns.iter().any(Option::is_some)
+    }
+
+    /// Whether a datagram came before. An endpoint sends no packet twice, as each has its own number (RFC 9000, section
+    /// 12.3): what it retransmits is in a new one, and is encrypted anew. Where too little was captured, none is a copy.
+    /// The arguments are those of [`State::datagram`].
+    pub fn is_copy(&mut self, role: usize, bytes: &[u8], len: u32) -> bool {
+        telling(bytes, len).is_some_and(|telling| self.recent[role].has(telling, len))
     }
 
     /// Takes a datagram of `len` bytes, of which `bytes` were captured; `role` is 0 for the client's. With it, its
@@ -451,6 +465,16 @@ impl State {
     }
 }
 
+/// What tells a datagram from others; none of Retry and version negotiation, which have no number and may be repeated.
+fn telling(bytes: &[u8], len: u32) -> Option<&[u8]> {
+    let is_whole = usize::try_from(len).is_ok_and(|len| bytes.len() >= len);
+    if bytes.first()? & 0x80 == 0 {
+        return bytes.get(..TELLING_BYTES).or(is_whole.then_some(bytes));
+    }
+    let kind = long_header(bytes)?.kind;
+    (is_whole && !matches!(kind, Kind::Negotiation | Kind::Retry)).then_some(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -495,6 +519,30 @@ mod tests {
             state.datagram(0, &bytes, 1200, 0, 7);
             assert_eq!((state.initial_ns[0], state.short_ns[0]), (Some(7), None));
         }
+    }
+
+    #[test]
+    fn what_has_no_number_or_was_cut_is_no_copy() {
+        let again = |bytes: &[u8], len| {
+            let mut state = State::default();
+            assert!(!state.is_copy(0, bytes, len));
+            !state.is_copy(1, bytes, len) && state.is_copy(0, bytes, len)
+        };
+        let long = initial(&[1; 8], &[2, 3], &[0, 2, 9, 9]);
+        assert!(again(&long, 20), "an Initial");
+        assert!(!again(&long, 1200), "cut");
+        let mut unnumbered = long.clone();
+        unnumbered[0] = 0xf3;
+        assert!(!again(&unnumbered, 20), "Retry");
+        (unnumbered[0], unnumbered[4]) = (0xc3, 0);
+        assert!(!again(&unnumbered, 20), "version negotiation");
+        assert!(again(&[0x41; 60], 1200), "1-RTT");
+        assert!(again(&[0x41; 30], 30), "an acknowledgement");
+        assert!(
+            !again(&[0x41; 30], 1200),
+            "its header may fill what was captured"
+        );
+        assert!(!again(&[], 0));
     }
 
     #[test]

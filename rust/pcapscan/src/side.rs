@@ -161,6 +161,19 @@ impl Side {
         }
     }
 
+    /// The packet that was counted last is a copy: only the number of packets keeps it.
+    #[cold]
+    pub fn mark_copy(&mut self, ip_bytes: u32, payload: u32, ecn: u8) {
+        self.ip_bytes -= u64::from(ip_bytes);
+        self.copied_ip_bytes += u64::from(ip_bytes);
+        self.payload_bytes -= u64::from(payload);
+        self.ecn[usize::from(ecn & 3)] -= 1;
+        if payload > 0 {
+            self.data_packets -= 1;
+            self.ecn_data -= u64::from(ecn & 3 != 0);
+        }
+    }
+
     /// Counts Wireshark's marks.
     #[inline]
     pub fn count_marks(&mut self, marks: u16) -> WsClass {

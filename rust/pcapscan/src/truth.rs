@@ -23,7 +23,7 @@ const ID_HORIZON: u64 = 20_000;
 const RTT_SHARE: f64 = 0.9;
 const DEFAULT_RTT_NS: i64 = 3_000_000;
 /// A copy may come so many packets later: the kernel hands them on in batches (its `dev_weight`).
-const MOST_BEHIND: usize = 64;
+pub const MOST_BEHIND: usize = 64;
 
 /// What actually happened to a segment that takes sequence space. The set is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

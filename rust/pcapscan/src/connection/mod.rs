@@ -298,14 +298,7 @@ impl Connection {
             side.last_retransmission_ns = now_ns;
         }
         if truth.class == TrueClass::Duplicate {
-            side.ip_bytes -= u64::from(datagram.ip_bytes);
-            side.copied_ip_bytes += u64::from(datagram.ip_bytes);
-            side.payload_bytes -= u64::from(segment.len);
-            side.ecn[usize::from(datagram.ecn & 3)] -= 1;
-            if segment.len > 0 {
-                side.data_packets -= 1;
-                side.ecn_data -= u64::from(datagram.ecn & 3 != 0);
-            }
+            side.mark_copy(datagram.ip_bytes, segment.len, datagram.ecn);
             if segment.any(flag::SYN) {
                 side.syn -= 1;
                 self.handshake.last_syn_ns = last_syn_ns;
@@ -363,8 +356,19 @@ impl Connection {
         let len = datagram.length.saturating_sub(8);
         let side = &mut self.sides[direction];
         side.count(datagram.ip_bytes, len, datagram.ecn, now_ns);
-        let ip_bytes = side.ip_bytes;
         let role = usize::from(direction != self.client);
+        let mut verdict = PacketVerdict {
+            len,
+            ..PacketVerdict::default()
+        };
+        let state = self.quic.as_mut();
+        if state.is_some_and(|state| state.is_copy(role, payload, len)) {
+            side.mark_copy(datagram.ip_bytes, len, datagram.ecn);
+            side.truth_counts[TrueClass::Duplicate as usize] += 1;
+            verdict.truth = TrueClass::Duplicate;
+            return verdict;
+        }
+        let ip_bytes = side.ip_bytes;
         if role == 0 && self.sides[direction ^ 1].packets == 0 {
             self.hello.add(len);
         }
@@ -378,11 +382,7 @@ impl Connection {
         if let Some(series) = &mut self.series {
             note_series(series, direction, datagram.ip_bytes, now_ns, sample);
         }
-        PacketVerdict {
-            relative_seq: None,
-            len,
-            ..PacketVerdict::default()
-        }
+        verdict
     }
 
     /// Makes this a QUIC connection.

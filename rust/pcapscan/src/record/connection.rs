@@ -133,7 +133,7 @@ record! {
     /// 31, 53, 57, 69 or 85 bytes); of QUIC neither datagrams of fewer than 100 bytes, which carry acknowledgements,
     /// nor what came after the client's last datagram.
     response_last_ns: Option<i64> = has_answer.then_some(answer.last_ns),
-    /// IP bytes of the server from the connection's first packet to that one; of TCP without copies (`true_class` is
+    /// IP bytes of the server from the connection's first packet to that one, without copies (`true_class` is
     /// `duplicate`).
     response_ip_bytes: Option<u64> = has_answer.then_some(answer.ip_bytes),
     /// Its payload, of TCP without retransmissions; includes TLS records or QUIC packet headers, and HTTP headers.
