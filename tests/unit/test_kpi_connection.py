@@ -388,7 +388,7 @@ def test_what_only_the_first_initial_tells_is_unknown_without_it(tmp_path: Path,
 @pytest.mark.parametrize("batch", [1, 30])
 def test_what_is_captured_twice_counts_once(tmp_path: Path, batch: int) -> None:
     """A capture at `any` has each packet at the VLAN's interface and at the one below it, packet by packet or in
-    batches: twice the throughput, and two Initials of the client, as if its first one were lost."""
+    batches: twice the throughput and the ClientHello, and another limiter."""
     once, twice = quic_download(), list[tuple[int, bytes]]()
     for at in [*range(4), *range(4, len(once), batch)]:
         frames = once[at : at + (batch if at >= 4 else 1)]
